@@ -68,7 +68,7 @@ def test_noise_switches_the_bound_on_changes_off() -> None:
 
 
 def run(out: Path, method: str, *overrides: str, pause_after: int = 0) -> api.Run:
-    chosen = ["task.devices=8", "task.model_size=300", "network.gateways=2", "cloud.epochs=12", "task.target=2"]
+    chosen = ["task.devices=8", "task.model_size=300", "network.gateways=2", "cloud.epochs=8", "task.target=2"]
     epochs = 0
 
     def pause() -> bool:
@@ -87,14 +87,25 @@ def run(out: Path, method: str, *overrides: str, pause_after: int = 0) -> api.Ru
     )
 
 
-@pytest.mark.parametrize("method", ["async-hfl-plus", "async-random", "fedbuff", "sync-random"])
-@pytest.mark.parametrize("rule", ["median", "trimmed-mean", "clip", "noise"])
+@pytest.mark.parametrize(
+    ("method", "rule"),
+    [
+        ("async-hfl-plus", "median"),
+        ("async-random", "trimmed-mean"),
+        ("fedbuff", "clip"),
+        ("sync-random", "median"),
+        ("async-hfl-plus", "noise"),
+        ("async-random", "noise"),
+        ("fedbuff", "noise"),
+        ("sync-random", "noise"),
+    ],
+)
 def test_a_resumed_run_is_the_same_to_the_bit(method: str, rule: str, tmp_path: Path) -> None:
     if rule == "noise":
         pytest.importorskip("dp_accounting")
     defence = PRIVATE if rule == "noise" else [f"gateway.robust={rule}", "gateway.robust_window=3"]
     whole = run(tmp_path / "whole", method, *defence)
-    stopped = run(tmp_path / "stopped", method, *defence, pause_after=5)
+    stopped = run(tmp_path / "stopped", method, *defence, pause_after=4)
     assert not stopped.complete
     resumed = api.resume(stopped.path)
     assert resumed.summary["digest"] == whole.summary["digest"]
