@@ -26,16 +26,7 @@ from async_hfl.core.protocol.message_vectors import decode_update
 from async_hfl.core.protocol.records import JobEnd, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.nodes.config import GatewayConfig
-from async_hfl.nodes.gateway import (
-    closing,
-    conduct,
-    device_timeouts,
-    forwarding,
-    jobs,
-    leases,
-    sessions,
-    uploads,
-)
+from async_hfl.nodes.gateway import closing, conduct, device_timeouts, forwarding, jobs, leases, sessions, uploads
 from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation, Next
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.selection_step import select
