@@ -49,7 +49,17 @@ def names_of(requirements: list[str]) -> set[str]:
 def test_the_extras_of_the_project() -> None:
     extras = PYPROJECT["optional-dependencies"]
     assert set(EXTRAS.values()) <= set(extras)
-    heavy = {"matplotlib", "grpcio", "protobuf", "cryptography", "prometheus-client", "torch", "ray", "pandas", "dp-accounting"}
+    heavy = {
+        "matplotlib",
+        "grpcio",
+        "protobuf",
+        "cryptography",
+        "prometheus-client",
+        "torch",
+        "ray",
+        "pandas",
+        "dp-accounting",
+    }
     assert not heavy & names_of(PYPROJECT["dependencies"])
     assert names_of(extras["plots"]) == {"matplotlib"}
     assert names_of(extras["deployment"]) == {"grpcio", "protobuf", "cryptography", "prometheus-client"}
