@@ -18,6 +18,8 @@ FIRST = {
     "forget that a transfer broke off": 15,
     "encode an update as a change of the model of a superseded job": 30,
     "count the uploads of a gateway twice that was declared lost and comes back": 140,
+    "add the noise of the epoch before": 15,
+    "measure the noise by the device with the smallest weight": 15,
 }
 """The first seed to run for bugs that do not show with lower seeds."""
 BREAKAGES = {
@@ -54,8 +56,8 @@ BREAKAGES = {
     "count an update twice in a period": (
         "periods",
         "nodes/gateway/aggregation/periods.py",
-        "            gateway.weights,\n",
-        "            add_changes(gateway.weights, [fresh[0][0].weights], [fresh[0][0].in_flight.sent], weights[:1]),\n",
+        "        model = add_changes(gateway.weights, new, sent, weights, trained=config.gradient_size)\n",
+        "        model = add_changes(gateway.weights, [*new, new[0]], [*sent, sent[0]], [*weights, weights[0]])\n",
     ),
     "weigh an update by the data of devices that have moved away": (
         "periods",
@@ -78,9 +80,9 @@ BREAKAGES = {
     "close a round without one of its updates": (
         "rounds",
         "nodes/gateway/aggregation/rounds.py",
-        "            gateway.weights = average([held.weights for held in arrived], weights)\n",
-        "            gateway.weights = average([held.weights for held in arrived[1:] or arrived], "
-        "weights[1:] or weights)\n",
+        "            adopt(gateway, average(models_of(gateway, arrived), weights), arrived, weights)\n",
+        "            adopt(gateway, average(models_of(gateway, arrived)[1:] or models_of(gateway, arrived), "
+        "weights[1:] or weights), arrived, weights)\n",
     ),
     "weigh the updates of a round equally": (
         "rounds",
@@ -395,6 +397,42 @@ BREAKAGES = {
         "            again = gateway.model_for_cloud(waiting.message.upload)\n"
         "            waiting.message = replace(waiting.message, weights=again)\n"
         "            gateway.emit(Send(CLOUD, waiting.message))\n    gateway.state.resend_at",
+    ),
+    "compare changes with one that its device has replaced": (
+        "mix",
+        "nodes/gateway/aggregation/robust.py",
+        "        seen.pop(held.in_flight.slot, None)\n",
+        "",
+    ),
+    "forget the changes of other devices at a restart": (
+        "periods",
+        "nodes/gateway/node.py",
+        "        self.gateway.state.device_table.complete()\n",
+        "        self.gateway.state.device_table.complete()\n        self.gateway.state.latest.clear()\n",
+    ),
+    "trim no changes": (
+        "buffer",
+        "nodes/gateway/aggregation/robust.py",
+        "cut_at_each_end(len(vectors), config.trim)",
+        "0",
+    ),
+    "add the noise of the epoch before": (
+        "periods",
+        "nodes/gateway/aggregation/private.py",
+        "state.gateway_epoch + 1)",
+        "state.gateway_epoch)",
+    ),
+    "measure the noise by the device with the smallest weight": (
+        "rounds",
+        "nodes/gateway/aggregation/private.py",
+        "max(by_device.values())",
+        "min(by_device.values())",
+    ),
+    "aggregate a change that is not clipped": (
+        "mix",
+        "nodes/gateway/aggregation/contributions.py",
+        "        return [clipped(gateway, held) for held in arrived]\n",
+        "        return [held.weights for held in arrived]\n",
     ),
 }
 PROGRAM = """

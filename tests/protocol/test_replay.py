@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from protocol_stage import Stage
 
 from async_hfl.core.protocol import messages as m
 from async_hfl.core.protocol.effects import Evaluate, Send, SetTimer, Solve, Write
-from async_hfl.core.protocol.events import Evaluated, Solved, TimerFired
+from async_hfl.core.protocol.events import Evaluated, Solved, Started, TimerFired
 from async_hfl.core.serialization import from_plain, to_plain
 from async_hfl.faults.hosts import MemoryDisk
+from async_hfl.nodes.config import Privacy, Robust
 from async_hfl.nodes.gateway.aggregation.periods import Periods
 from async_hfl.nodes.gateway.aggregation.relay import Relay
 from async_hfl.nodes.gateway.aggregation.rounds import Rounds
@@ -148,12 +150,28 @@ def continuing_story() -> Stage:
     return stage
 
 
+def defended_story(**gateway: Any) -> Stage:
+    stage = Stage(gateway=gateway)
+    stage.happens("g0", Started(0.0, 99))
+    stage.begin(0, 0, 1)
+    stage.returns("d0", (1, 2), at=30)
+    stage.returns("d1", (3, 3), at=70)
+    stage.exchanges("g0", at=80)
+    stage.returns("d0", (1, 5), at=90)
+    stage.returns("d1", (9, 1), at=95)
+    stage.exchanges("g0", at=99)
+    return stage
+
+
 STORIES = {
     "mixing": mixing_story,
     "relaying": relaying_story,
     "rounds": rounds_story,
     "periods": periods_story,
     "continuing": continuing_story,
+    "median": partial(defended_story, robust=Robust(rule="median", window=2)),
+    "clip": partial(defended_story, robust=Robust(rule="clip")),
+    "noise": partial(defended_story, privacy=Privacy(clip=0.5, noise=1.0, seed=4)),
 }
 
 
@@ -186,6 +204,9 @@ def test_the_same_events_have_the_same_effects_after_any_interruption(story: str
         ("periods", "g0"),
         ("continuing", "cloud"),
         ("continuing", "g0"),
+        ("median", "g0"),
+        ("clip", "g0"),
+        ("noise", "g0"),
     ],
 )
 def test_a_crash_loses_nothing_that_was_logged(story: str, name: str, checkpoint_every: int) -> None:

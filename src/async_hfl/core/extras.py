@@ -18,6 +18,7 @@ EXTRAS = {
     "tensorboardX": "tensorboard",
     "mlflow": "mlflow",
     "ray": "ray",
+    "dp_accounting": "privacy",
 }
 """Extras by the top-level module that they install."""
 

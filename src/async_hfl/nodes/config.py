@@ -17,6 +17,31 @@ GradientKind = Literal["none", "last", "update"]
 """none: no policy uses gradients, so none are kept or sent. last: devices send their last gradient. update: the gateway
 computes the mean step from the weights."""
 
+RobustRule = Literal["none", "clip", "trimmed-mean", "median"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robust:
+    """The part of a gateway's configuration that limits what a few harmful devices can do (`aggregation.robust`)."""
+
+    rule: RobustRule = "none"
+    window: int = 20
+    """Devices whose latest changes are compared."""
+    trim: float = 0.3
+    """trimmed-mean: the share of them that is left out at each end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Privacy:
+    """The part of a gateway's configuration that protects single devices (see `aggregation.private`)."""
+
+    clip: float = float("inf")
+    """C: the largest norm of a device's change."""
+    noise: float = 0.0
+    """z, the noise multiplier; 0: no noise."""
+    seed: int = 0
+    """Seed of the noise; a deployed gateway adds a secret of its own."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayDeployment:
@@ -113,6 +138,8 @@ class GatewayConfig:
     codec: ModelCodec = PLAIN_MODELS
 
     deployment: GatewayDeployment = GatewayDeployment()
+    robust: Robust = Robust()
+    privacy: Privacy = Privacy()
 
     def gradient_table(self, slots: int) -> GradientTable:
         return _table(slots, self.gradient_size, self.sketch, kept=True)

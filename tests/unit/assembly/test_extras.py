@@ -49,13 +49,24 @@ def names_of(requirements: list[str]) -> set[str]:
 def test_the_extras_of_the_project() -> None:
     extras = PYPROJECT["optional-dependencies"]
     assert set(EXTRAS.values()) <= set(extras)
-    heavy = {"matplotlib", "grpcio", "protobuf", "cryptography", "prometheus-client", "torch", "ray", "pandas"}
+    heavy = {
+        "matplotlib",
+        "grpcio",
+        "protobuf",
+        "cryptography",
+        "prometheus-client",
+        "torch",
+        "ray",
+        "pandas",
+        "dp-accounting",
+    }
     assert not heavy & names_of(PYPROJECT["dependencies"])
     assert names_of(extras["plots"]) == {"matplotlib"}
     assert names_of(extras["deployment"]) == {"grpcio", "protobuf", "cryptography", "prometheus-client"}
+    assert names_of(extras["privacy"]) == {"dp-accounting"}
     (everything,) = extras["all"]
     assert set(EXTRAS.values()) == set(re.findall(r"\w+", everything.partition("[")[2]))
-    assert "async-hfl[plots,deployment]" in extras["dev"], "the tests need them"
+    assert "async-hfl[plots,deployment,privacy]" in extras["dev"], "the tests need them"
 
 
 def test_the_demo_needs_no_extra(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol
 
 from async_hfl.assembly.build.aggregation_rules import cloud_rule, gateway_rule
@@ -13,6 +14,7 @@ from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.arrays import Ints
 from async_hfl.core.compression.model_codec import ModelCodec
 from async_hfl.core.errors import SettingsError
+from async_hfl.core.extras import check_installed
 from async_hfl.core.maths.projection import CountSketch
 from async_hfl.core.maths.server_adam import ServerAdam
 from async_hfl.core.maths.staleness import StalenessDiscount
@@ -22,7 +24,15 @@ from async_hfl.core.randomness import stream_seed
 from async_hfl.core.topology import FeasibleLinks
 from async_hfl.core.weights import Weights
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
+from async_hfl.nodes.config import (
+    CloudConfig,
+    GatewayConfig,
+    GatewayDeployment,
+    GradientKind,
+    MembershipRules,
+    Privacy,
+    Robust,
+)
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
 
@@ -91,6 +101,19 @@ def check_sketch(method: Method, gradient_size: int) -> None:
         )
 
 
+def check_privacy(settings: Settings, layout_size: int, gradient_size: int) -> None:
+    """Raise an error if this model cannot be private, or the library that counts epsilon is missing."""
+    if settings.privacy.noise == 0.0:
+        return
+    if gradient_size < layout_size:
+        raise SettingsError(
+            f"privacy.noise: the last {layout_size - gradient_size} numbers of this model are running statistics, such "
+            "as variances, which noise would make negative; use a model without them (task cifar10: "
+            "task.normalisation = 'group')"
+        )
+    check_installed("privacy", "privacy.noise")
+
+
 def rated_model_bytes(settings: Settings, facts: ModelFacts) -> int:
     """Return M in R_ij = M / tau_ij."""
     rated = settings.gateway.rated_model_bytes
@@ -138,7 +161,8 @@ def gateway_node(
         drag=gateway.drag,
         staleness=_staleness(settings),
         max_staleness=None if gateway.max_staleness == "auto" else gateway.max_staleness,
-        max_change=gateway.max_change,
+        # With noise, whether an update is used must not depend on the changes of others.
+        max_change=inf if settings.privacy.noise > 0.0 else gateway.max_change,
         in_flight=gateway.in_flight,
         during_upload=gateway.during_upload,
         staleness_clock=gateway.staleness_clock,
@@ -159,6 +183,8 @@ def gateway_node(
         sketch=method.sketch,
         codec=facts.codec,
         deployment=deployment or GatewayDeployment(),
+        robust=Robust(rule=gateway.robust, window=gateway.robust_window, trim=gateway.trim),
+        privacy=Privacy(clip=settings.privacy.clip, noise=settings.privacy.noise, seed=stream_seed(seed, "privacy")),
     )
     return GatewayNode(config, method.selection, gateway_rule(gateway.aggregation).make(), incarnation)
 

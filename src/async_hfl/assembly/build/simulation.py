@@ -10,6 +10,7 @@ from async_hfl.assembly.build.evaluation_clock import EvaluationClock, simulated
 from async_hfl.assembly.build.fleet import build_fleet
 from async_hfl.assembly.build.networks import build_network
 from async_hfl.assembly.build.nodes import (
+    check_privacy,
     check_sketch,
     cloud_node,
     demand_model_bytes,
@@ -53,6 +54,7 @@ def build(
     timed = replace(method, selection=TimedSelection(method.selection, times.selection))
     learner = build_learner(settings, seed, method.gradient, sharing=sharing, vectors=vectors_of(settings))
     check_sketch(method, learner.gradient_size)
+    check_privacy(settings, learner.layout.size, learner.gradient_size)
     weights = start_from(learner) if start_from is not None else learner.initial_weights(seed)
     if isinstance(learner, Accelerated):
         weights = learner.to_device(to_host(weights))

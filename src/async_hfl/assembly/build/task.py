@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from math import inf
 
 import msgspec
 
@@ -70,9 +71,10 @@ def build_learner(
 
 
 def vectors_of(settings: Settings) -> VectorsChoice:
-    """Return where models and gradients are kept: "auto" becomes "host" if gradients are projected, which happens on
-    the host."""
-    copied = settings.utility.compression != "none"
+    """Return where models and gradients are kept: "auto" becomes "host" if gradients are projected, or changes are
+    compared or clipped, which happens on the host."""
+    compared = settings.gateway.robust != "none" or settings.privacy.clip < inf
+    copied = settings.utility.compression != "none" or compared
     return "host" if settings.engine.vectors == "auto" and copied else settings.engine.vectors
 
 

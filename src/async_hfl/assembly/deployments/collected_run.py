@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
@@ -12,12 +12,13 @@ from typing import Any
 
 from async_hfl.assembly.build.evaluation_clock import deployed_clock
 from async_hfl.assembly.deployments.deployed_nodes import TaskFacts, settings_of, wire_of
+from async_hfl.assembly.runs.privacy_spent import privacy_spent
 from async_hfl.assembly.settings.loading import as_table
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.core.errors import UserError
 from async_hfl.core.identifiers import Address
 from async_hfl.core.maths.milestones import Reached
-from async_hfl.core.protocol.records import RECORD_TYPES, EpochRecord, LifecycleRecord, Record, SentRecord
+from async_hfl.core.protocol.records import RECORD_TYPES, EpochRecord, JobRecord, LifecycleRecord, Record, SentRecord
 from async_hfl.core.protocol.traffic import Traffic, subject
 from async_hfl.core.serialization import from_plain
 from async_hfl.deployment.operations.node_journal import Line, has_log, is_node, read_fact, read_lines
@@ -85,10 +86,13 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     target, codec = replace(facts.target, window=deployed_clock(settings).window_s), wire_of(settings, facts).codec
     byte_counts = ByteCounts(settings.network.gateways, settings.task.devices)
     trained: set[tuple[int, ...]] = set()
+    without_end: dict[tuple[int, ...], int] = {}
+    """Device of each update whose end is not on record: its gateway lost its disk, or was not collected."""
     for written in (directory.events, directory.epochs):
         written.unlink(missing_ok=True)
     events, epochs = EventsWriter(directory.events), EpochsWriter(directory.epochs)
     durations = Durations(states)
+    ended: set[tuple[int, ...]] = set()
     for record in in_order(states):
         if isinstance(record, SentRecord):
             record = durations.added(record)
@@ -98,9 +102,12 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
             byte_counts.add(sender, receiver, Traffic(record.model, record.gradient, record.basis, record.control))
             if record.message == "Update" and record.about is not None:
                 trained.add(tuple(record.about))
+                without_end[tuple(record.about)] = sender.number
             continue
         tally.note(record, byte_counts.spent)
-        if isinstance(record, EpochRecord):
+        if isinstance(record, JobRecord):
+            ended.add(tuple(record.job))
+        elif isinstance(record, EpochRecord):
             tally.note_epoch(record)
             row = (record.at, record.epoch, tally.device_updates, record.metric, record.loss, record.target_reached)
             epochs.write((*row, byte_counts.total, byte_counts.models_up))
@@ -119,7 +126,10 @@ def collect(directory: RunDirectory, states: Sequence[Path], cloud: Path, settin
     goal = (directory.track(end), target, settings.task.ladder)
     run = RunTotals(byte_counts, *goal, epoch, finished_at, *jobs, codec)
     details = {"by_class": by_class, "by_device": None, "digest": digest, "order_digest": order_digest}
-    return {**result_of(run, tally), **details, "journal": directory.journal_records(digest)}
+    result = {**result_of(run, tally), **details, "journal": directory.journal_records(digest)}
+    participations = Counter(tally.participations)
+    participations.update(device for job, device in without_end.items() if job not in ended)
+    return result | privacy_spent(settings, participations)
 
 
 def names_of(identities: Iterable[NodeIdentity]) -> dict[str, list[str]]:

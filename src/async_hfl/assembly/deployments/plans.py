@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from async_hfl.assembly.build.nodes import check_sketch, method_of
+from async_hfl.assembly.build.nodes import check_privacy, check_sketch, method_of
 from async_hfl.assembly.build.task import build_learner
 from async_hfl.assembly.deployments.deployed_nodes import (
     TaskFacts,
@@ -36,6 +36,7 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
     method = method_of(settings, choice.seed)
     learner = build_learner(settings, choice.seed, method.gradient)
     check_sketch(method, learner.gradient_size)
+    check_privacy(settings, learner.layout.size, learner.gradient_size)
     learner.compile()
     text = settings_text(settings)
     weights = learner.initial_weights(choice.seed)

@@ -28,12 +28,22 @@ from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.policies import AssociationPolicy, SelectionPolicy, needs_gradients
 from async_hfl.core.randomness import stream, stream_seed
 from async_hfl.core.topology import FeasibleLinks, feasible_links
+from async_hfl.faults.checkers.checker import ModelChecker
 from async_hfl.faults.hosts import Host
 from async_hfl.faults.profile import FaultProfile, Outcome
 from async_hfl.faults.simulator import FaultSimulator
 from async_hfl.learning.tasks.stub_learner import StubLearner
 from async_hfl.nodes.cloud.node import CloudNode
-from async_hfl.nodes.config import CloudConfig, GatewayConfig, GatewayDeployment, GradientKind, MembershipRules
+from async_hfl.nodes.config import (
+    CloudConfig,
+    GatewayConfig,
+    GatewayDeployment,
+    GradientKind,
+    MembershipRules,
+    Privacy,
+    Robust,
+    RobustRule,
+)
 from async_hfl.nodes.device import DeviceNode
 from async_hfl.nodes.gateway.node import GatewayNode
 from async_hfl.nodes.reliability.delivery import Node, ReliableNode
@@ -250,6 +260,7 @@ def _configs(
         buffer_share=float(stream(seed, "buffer").choice([0.0, 0.5, 1.0])),
         participation=float(rounds.choice([0.0, 0.5])),
     )
+    gateway = _with_defences(gateway, learner, method, seed)
     window = (None, 100.0)[int(stream(seed, "window").integers(2))]
     threshold = learner.target.threshold if stream(seed, "target").random() < 0.8 else 0.9  # never, and after a while
     evaluate_every = 5 if method.gateway is GATEWAY_RULES["relay"] else 1
@@ -294,3 +305,17 @@ def _configs(
         ),
     )
     return gateway, cloud
+
+
+def _with_defences(gateway: GatewayConfig, learner: Learner, method: Method, seed: int) -> GatewayConfig:
+    """Make aggregation robust in some scenarios and private in others, if the rule's checker computes models."""
+    rng = stream(seed, "defences")
+    kind = int(rng.integers(10))
+    if not issubclass(method.gateway.checker, ModelChecker) or kind >= 6:
+        return gateway
+    if kind < 4:
+        rules: tuple[RobustRule, ...] = ("clip", "trimmed-mean", "median", "trimmed-mean")
+        robust = Robust(rule=rules[kind], window=int(rng.integers(1, 6)), trim=float(rng.choice([0.1, 0.3, 0.49])))
+        return replace(gateway, robust=robust)
+    noise = float(rng.choice([0.0, 0.5])) if learner.gradient_size == learner.layout.size else 0.0
+    return replace(gateway, privacy=Privacy(clip=0.1, noise=noise, seed=stream_seed(seed, "privacy")))

@@ -15,6 +15,7 @@ import msgspec
 
 from async_hfl.assembly.build.simulation import build
 from async_hfl.assembly.build.task import EngineSharing
+from async_hfl.assembly.runs.privacy_spent import privacy_spent
 from async_hfl.assembly.runs.provenance import check_seed, place_of, user_files, user_objects, versions
 from async_hfl.assembly.settings.loading import Composed, as_table, settings_from
 from async_hfl.assembly.settings.schema import Settings
@@ -136,6 +137,7 @@ def simulate(
             return
         if prepared.rounds is not None:
             result["left_out"] = left_out(prepared.rounds, recorded.tally.took_part, result["virtual_s"])
+        result |= privacy_spent(settings, recorded.tally.participations)
         if not settings.warmup.charge:
             _subtract_warmup(result)
         details = _details(world.learner, world.cloud.state.weights)

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES, Registered, check_known
+from async_hfl.assembly.settings.contributions import check_contributions
 from async_hfl.assembly.settings.environment import OutagesSection, RadioSection
 from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings.schema import Settings
@@ -28,11 +29,14 @@ _MAY_BE_INFINITE = {
     "cloud.time_limit",
     "gateway.round_patience",
     "gateway.round_deadline",
+    "privacy.clip",
 } | {f"outages.{part}_up" for part in ("device", "link", "gateway")}
 _READ_WITH = {
     "selection.inside_tier": ("selection.policy", {"tifl"}),
     "selection.participants": ("gateway.aggregation", {"rounds"}),
     "gateway.gain": ("gateway.weighting", {"share"}),
+    "gateway.trim": ("gateway.robust", {"trimmed-mean"}),
+    "gateway.robust_window": ("gateway.robust", {"clip", "trimmed-mean", "median"}),
     "association.file": ("association.policy", {"fixed"}),
     "association.redraw": ("association.policy", {"random"}),
     "utility.sketch_size": ("utility.compression", {"sketch"}),
@@ -69,6 +73,7 @@ def check(settings: Settings, origin: Mapping[str, str]) -> None:
     _check_shell(settings, given)
     _check_task_and_network(settings, given)
     _check_outages(settings.outages, origin)
+    check_contributions(settings, given)
 
 
 def _check_finite(settings: Settings, origin: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ from async_hfl.assembly.settings.tiers import (
     CloudSection,
     GatewaySection,
     JournalSection,
+    PrivacySection,
     StalenessSection,
     WarmUpSection,
 )
@@ -47,6 +48,7 @@ class Settings(Section, frozen=True):
     radio: RadioSection = RadioSection()
     cloud: CloudSection = CloudSection()
     gateway: GatewaySection = GatewaySection()
+    privacy: PrivacySection = PrivacySection()
     device: DeviceSection = DeviceSection()
     central: CentralSection = CentralSection()
     staleness: StalenessSection = StalenessSection()

@@ -5,7 +5,9 @@ Every section is a table of the settings file; the text below a setting gives it
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from async_hfl.assembly.settings.field_types import (
     AtLeastOne,
@@ -121,6 +123,15 @@ class GatewaySection(Section, frozen=True):
     """An update that changes the model by more than this many times what is usual is refused. Usual is the median of
     the latest changes of this gateway's devices, as Euclidean norms; inf: no bound. Simulations on an accelerator have
     no bound."""
+    robust: Literal["none", "clip", "trimmed-mean", "median"] = "none"
+    """mix, periods, buffer, rounds: limit what a few harmful devices can do, by comparison with the latest changes of
+    other devices of the gateway. clip: longer changes are cut to the median of their norms; trimmed-mean, median: each
+    change is replaced by that statistic of all, coordinate by coordinate."""
+    robust_window: Annotated[int, Meta(ge=3, le=1000)] = 20
+    """Devices whose latest changes are compared, the last distinct ones. With trimmed-mean or median a gateway keeps as
+    many models in memory."""
+    trim: Annotated[float, Meta(gt=0, lt=0.5)] = 0.3
+    """trimmed-mean: the share of the changes that is left out at each end, rounded up."""
     max_staleness: Count | Auto = "auto"
     """mix, periods, buffer: updates that are staler are discarded; auto: 100 times the associated devices, at least
     200."""
@@ -144,6 +155,19 @@ class GatewaySection(Section, frozen=True):
     linger: NotNegative = 40.0
     """Deployed: seconds that a gateway waits at the end for devices that have not heard of it (they reconnect within
     36 s)."""
+
+
+class PrivacySection(Section, frozen=True):
+    """[privacy]: differential privacy of single devices towards everybody but their gateway. It needs
+    gateway.robust = "none", and policies that look at neither losses nor gradients."""
+
+    clip: Positive = float("inf")
+    """C: the largest Euclidean norm of a device's change; longer ones are scaled down."""
+    noise: NotNegative = 0.0
+    """z: standard deviation of the Gaussian noise of each aggregation, as a multiple of the most that one device can
+    change the result by. 0: no noise, no privacy. With noise, gateway.max_change does not apply."""
+    delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
+    """The delta for which the summary of a run gives epsilon."""
 
 
 class StalenessSection(Section, frozen=True):

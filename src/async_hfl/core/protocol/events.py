@@ -19,6 +19,8 @@ class Started:
     """The first event of every node."""
 
     at: float
+    secret: int = 0
+    """A random number that only this node knows; 0 in simulations, which must be repeatable."""
 
 
 @value

@@ -10,6 +10,7 @@ evaluating) run on workers; their results come back through the inbox.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,10 @@ _BATCH = 64
 _SNAPSHOT_EVERY = 500
 """Events between two snapshots. A restart replays at most this many."""
 _AT = "at"
+
+
+def _started(at: float) -> Started:
+    return Started(at, secrets.randbits(64))
 
 
 class Clock:
@@ -122,7 +127,7 @@ class Shell:
 
     async def run(self) -> str:
         """Run until the node has stopped and lingered; return its reason for stopping, empty at a normal end."""
-        first: MakeEvent = Started
+        first: MakeEvent = _started
         if self.fresh:
             self.node.checkpoint()  # a replay starts here
         else:

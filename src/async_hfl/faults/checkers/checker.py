@@ -19,6 +19,7 @@ from async_hfl.core.arrays import Floats
 from async_hfl.core.maths.staleness import StalenessDiscount
 from async_hfl.core.protocol.records import JobRecord, UploadRecord
 from async_hfl.core.weights import Weights
+from async_hfl.faults.checkers.defences import Defences
 from async_hfl.faults.history import History, require
 from async_hfl.nodes.cloud.node import CloudNode
 from async_hfl.nodes.gateway.node import GatewayNode
@@ -61,6 +62,7 @@ class ModelChecker(GatewayChecker, ABC):
         self._last: tuple[int, int, Weights] | None = None
         """Incarnation, base epoch and model at the last check."""
         self._uploads = UploadCheck()
+        self._defences = Defences()
 
     @abstractmethod
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
@@ -95,9 +97,18 @@ class ModelChecker(GatewayChecker, ABC):
         """Return the samples by which an upload is to be weighed; None: those of the updates since the one before."""
         return None
 
-    def new_and_sent(self, record: JobRecord) -> tuple[Floats, Floats]:
-        """Return the model that the device returned, and the one that it was sent."""
-        return double(self.history.trained(record.job)), double(self.history.sent_to_device(record.job))
+    def new_and_sent(self, gateway: GatewayNode, together: Sequence[JobRecord]) -> list[tuple[Floats, Floats]]:
+        """Return for each job the model to aggregate and the one that the device was sent. It is the model that the
+        device returned, unless aggregation is robust or private. `together`: jobs that are aggregated together."""
+        pairs = [
+            (double(self.history.trained(one.job)), double(self.history.sent_to_device(one.job))) for one in together
+        ]
+        models = self._defences.models(gateway, together, pairs)
+        return [(model, sent) for model, (_, sent) in zip(models, pairs, strict=True)]
+
+    def with_noise(self, gateway: GatewayNode, model: Floats, together: Sequence[JobRecord], epoch: int) -> Floats:
+        """Return the model of a gateway epoch with the noise of private aggregation."""
+        return model + self._defences.noise(gateway, together, epoch)
 
     def by_epoch(self, records: Sequence[JobRecord]) -> list[list[JobRecord]]:
         """Return the records in groups that were aggregated together, oldest first."""

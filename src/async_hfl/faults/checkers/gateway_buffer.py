@@ -34,13 +34,13 @@ class BufferChecker(ModelChecker):
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for together in self.by_epoch(records):
             moved, averaged = model, model
-            for record in together:
+            for record, (new, sent) in zip(together, self.new_and_sent(gateway, together), strict=True):
                 # The record has the epoch that it made; a job that was sent in the epoch before is 0 models old.
                 age = record.gateway_epoch - 1 - self.history.trains[record.job].gateway_epoch
                 weight = discount(gateway.config.staleness, age) / len(together)
                 check_weight(record, age, weight)
-                new, sent = self.new_and_sent(record)
                 moved = moved + weight * (new - sent)
                 averaged = averaged + weight * (new - model)
             model = trained_and_statistics(gateway, moved, averaged)
+            model = self.with_noise(gateway, model, together, together[0].gateway_epoch)
         return model

@@ -31,7 +31,8 @@ class GatewayMixChecker(ModelChecker):
 
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for record in records:
-            new, sent = self.new_and_sent(record)
+            ((new, sent),) = self.new_and_sent(gateway, [record])
             moved = model + record.weight * ((new - sent) + gateway.config.drag * (sent - model))
             model = trained_and_statistics(gateway, moved, (1 - record.weight) * model + record.weight * new)
+            model = self.with_noise(gateway, model, [record], record.gateway_epoch)
         return model

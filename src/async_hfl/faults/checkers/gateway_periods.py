@@ -23,15 +23,17 @@ class PeriodsChecker(ModelChecker):
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for period in self.by_epoch(records):
             moved, averaged, total = model, model, 0.0
-            for record, share in zip(period, self._shares(gateway, period), strict=True):
+            models = self.new_and_sent(gateway, period)
+            for record, share, (new, sent) in zip(period, self._shares(gateway, period), models, strict=True):
                 age = self._age(record)
                 weight = share * discount(gateway.config.staleness, age)
                 check_weight(record, age, weight)
-                new, sent = self.new_and_sent(record)
                 moved = moved + weight * (new - sent)
                 averaged, total = averaged + weight * (new - model), total + weight
             averaged = model + (averaged - model) / max(1.0, total)
             model = trained_and_statistics(gateway, moved, averaged)
+            # The records have the epoch in which the period passed; its end makes the next.
+            model = self.with_noise(gateway, model, period, period[0].gateway_epoch + 1)
         return model
 
     def samples_to_weigh(self, gateway: GatewayNode) -> int | None:

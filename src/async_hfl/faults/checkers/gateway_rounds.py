@@ -71,7 +71,9 @@ class RoundsChecker(ModelChecker):
     def model_after(self, gateway: GatewayNode, model: Floats, records: Sequence[JobRecord]) -> Floats:
         for members in self.by_epoch(records):
             model = 0.0 * model
-            for record, share in zip(members, self.sample_shares(members), strict=True):
+            models = self.new_and_sent(gateway, members)
+            for record, share, (new, _) in zip(members, self.sample_shares(members), models, strict=True):
                 check_weight(record, 1, share)
-                model = model + share * self.new_and_sent(record)[0]
+                model = model + share * new
+            model = self.with_noise(gateway, model, members, members[0].gateway_epoch)
         return model

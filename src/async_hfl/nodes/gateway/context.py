@@ -8,6 +8,7 @@ next.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,13 +38,15 @@ class Gateway:
         self.state: GatewayState
         self.restart(incarnation)
 
-    def restart(self, incarnation: int) -> None:
+    def restart(self, incarnation: int, noise_secret: int = 0) -> None:
         """Discard the state and begin as another incarnation."""
         config = self.config
         device_table = DeviceTable(share_gradients=config.share_gradients, projection=config.sketch)
         if config.gradient != "none":
             device_table.gradients = config.gradient_table(0)
-        self.state = GatewayState(incarnation, device_table=device_table, bandwidth=config.bandwidth)
+        self.state = GatewayState(
+            incarnation, device_table=device_table, bandwidth=config.bandwidth, noise_secret=noise_secret
+        )
 
     # For aggregation rules ---------------------------------------------------------------------------------------
 
@@ -137,8 +140,10 @@ class Gateway:
         return change
 
     def knowledge(self, slot: int) -> m.DeviceKnowledge:
-        """Return everything that is known about a device, for the cloud."""
+        """Return everything that is known about a device, for the cloud. Privacy keeps its losses here."""
         known, state, codec = self.state.device_table.knowledge(slot), self.state, self.config.codec
+        if self.config.privacy.noise > 0.0:
+            known = replace(known, loss=math.nan, squared_loss=math.nan)
         key = codec.key("gradient", self.config.number, state.incarnation, known.device, state.next_job)
         return encode_knowledge(codec, known, "up", key)
 

@@ -26,16 +26,7 @@ from async_hfl.core.protocol.message_vectors import decode_update
 from async_hfl.core.protocol.records import JobEnd, LifecycleRecord
 from async_hfl.core.serialization import Plain, from_plain, to_plain
 from async_hfl.nodes.config import GatewayConfig
-from async_hfl.nodes.gateway import (
-    closing,
-    conduct,
-    device_timeouts,
-    forwarding,
-    jobs,
-    leases,
-    sessions,
-    uploads,
-)
+from async_hfl.nodes.gateway import closing, conduct, device_timeouts, forwarding, jobs, leases, sessions, uploads
 from async_hfl.nodes.gateway.aggregation.rule import GatewayAggregation, Next
 from async_hfl.nodes.gateway.context import Gateway
 from async_hfl.nodes.gateway.selection_step import select
@@ -108,7 +99,9 @@ class GatewayNode:
         elif isinstance(event, events.Returned):
             self.gateway.hello()
             sessions.restarted(self.gateway, event.at)
-        elif not isinstance(event, events.Started):
+        elif isinstance(event, events.Started):
+            self.gateway.state.noise_secret = event.secret
+        else:
             raise InvariantViolation(f"a gateway got {type(event).__name__}")
         return self.gateway.effects.copy()
 
@@ -334,7 +327,7 @@ class GatewayNode:
         incarnation, connected = self.state.incarnation, self.state.connected
         if fenced.incarnation == incarnation:
             self._close("gateway_lost", event.at, fenced.outcomes)
-            self.gateway.restart(incarnation + 1)
+            self.gateway.restart(incarnation + 1, self.state.noise_secret)
             self.gateway.hello()
             for device in sorted(connected):
                 sessions.device_joined(self.gateway, device, event.at)

@@ -185,6 +185,13 @@ class GatewayState:
     """The same for running statistics."""
     lists_left: dict[int, int] = field(default_factory=dict)
     """By device: number of lists of unsettled updates that it may send before its next job (see `forwarding`)."""
+    noise_secret: int = 0
+    """Random number of a deployed gateway, from which its noise is drawn. Nobody else knows it."""
+    latest: dict[int, Weights] = field(default_factory=dict)
+    """By slot, oldest first: the latest change of each device in the window of a robust rule; in place of a change of
+    running statistics their values."""
+    latest_norms: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """The norms of these changes, of the trained part and of running statistics, where they are enough."""
 
     def held_updates(self) -> list[HeldUpdate]:
         """Return the updates that have arrived and whose jobs have not ended."""

@@ -13,6 +13,7 @@ from async_hfl.core.protocol.records import DEVICE_UPDATE
 from async_hfl.reports.tables.bandwidth import bandwidth_text
 from async_hfl.reports.tables.convergence import staleness_text
 from async_hfl.reports.tables.formatting import duration, percent, size
+from async_hfl.reports.tables.privacy import privacy_text
 from async_hfl.reports.tables.run_names import is_deployed, network_name, task_name
 from async_hfl.reports.tables.run_tables import byte_ledger
 from async_hfl.reports.terminal.console import console as make_console
@@ -91,6 +92,8 @@ def summary_table(manifest: dict[str, Any], summary: dict[str, Any]) -> Table:
         table.add_row("selection", f"solved to a gap of at most {percent(summary['largest_selection_gap'])}")
     if summary["largest_association_gap"] is not None:
         table.add_row("association", f"solved to a gap of at most {percent(summary['largest_association_gap'])}")
+    if private := summary.get("privacy"):
+        table.add_row("privacy", privacy_text(private))
     if happened := summary.get("life"):
         table.add_row("events", ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in happened.items()))
     if spent := summary.get("energy"):

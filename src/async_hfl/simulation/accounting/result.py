@@ -58,6 +58,8 @@ class Tally:
     """Details of the last evaluations, at most RECENT."""
     took_part: set[int] = field(default_factory=set)
     """Devices of which an update was aggregated."""
+    participations: dict[int, int] = field(default_factory=dict)
+    """The number of these updates by device."""
 
     @property
     def device_updates(self) -> int:
@@ -70,6 +72,7 @@ class Tally:
             if record.reason == DEVICE_UPDATE:
                 self.refused_in_a_row = 0
                 self.took_part.add(record.device)
+                self.participations[record.device] = self.participations.get(record.device, 0) + 1
                 self.gateway_staleness = max(self.gateway_staleness, record.staleness)
             elif record.reason == "refused":
                 self.refused_in_a_row += 1

@@ -47,6 +47,7 @@ READERS: dict[str, str] = {
     "radio": "simulations of networks with radio links",
     "cloud": "the cloud",
     "gateway": "each gateway",
+    "privacy": "each gateway; the summary of a run",
     "device": "each device; `central` reads optimiser, momentum and weight decay",
     "central": "`async-hfl central`",
     "staleness": "gateways and cloud",

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.maths.aggregation import add_changes
 from async_hfl.core.serialization import plain
+from async_hfl.nodes.gateway.aggregation.contributions import adopt, models_of
 from async_hfl.nodes.gateway.aggregation.rule import Gateway, GatewayAggregation, HeldUpdate, Next
 
 
@@ -54,13 +55,10 @@ class Buffer(GatewayAggregation):
         arrived, state.buffer = state.buffer, []
         ages = [_age(gateway, held) for held in arrived]
         weights = [config.staleness(age) / len(arrived) for age in ages]
-        gateway.weights = add_changes(
-            gateway.weights,
-            [held.weights for held in arrived],
-            [held.in_flight.sent for held in arrived],
-            weights,
-            trained=config.gradient_size,
-        )
+        sent = [held.in_flight.sent for held in arrived]
+        new = models_of(gateway, arrived)
+        model = add_changes(gateway.weights, new, sent, weights, trained=config.gradient_size)
+        adopt(gateway, model, arrived, weights)
         state.gateway_epoch += 1
         self.state.filled += 1
         for age, weight, held in zip(ages, weights, arrived, strict=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.maths.aggregation import mix_with_drag
+from async_hfl.nodes.gateway.aggregation.contributions import adopt, models_of
 from async_hfl.nodes.gateway.aggregation.rule import Gateway, GatewayAggregation, HeldUpdate, Next
 
 
@@ -26,8 +27,9 @@ class MixOnArrival(GatewayAggregation):
             gateway.drop_stale(held, at, staleness=staleness)
         else:
             weight = config.mixing_weight * config.staleness(staleness)
-            new, sent, trained = held.weights, in_flight.sent, config.gradient_size
-            gateway.weights = mix_with_drag(gateway.weights, new, sent, weight, config.drag, trained=trained)
+            (new,), sent, trained = models_of(gateway, [held]), in_flight.sent, config.gradient_size
+            model = mix_with_drag(gateway.weights, new, sent, weight, config.drag, trained=trained)
+            adopt(gateway, model, [held], [weight])
             state.gateway_epoch += 1
             gateway.aggregated(held, at, staleness=staleness, weight=weight)
         return Next.UPLOAD if state.updates >= config.epochs else Next.SELECT

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from async_hfl.core.errors import InvariantViolation
 from async_hfl.core.maths.aggregation import add_changes, shares
 from async_hfl.core.serialization import plain
+from async_hfl.nodes.gateway.aggregation.contributions import adopt, models_of
 from async_hfl.nodes.gateway.aggregation.rule import NEVER, Gateway, GatewayAggregation, HeldUpdate, Next
 
 
@@ -100,13 +101,11 @@ class Periods(GatewayAggregation):
         else:
             parts = shares(counts)
         weights = [part * config.staleness(age) for part, (_, age) in zip(parts, fresh, strict=True)]
-        gateway.weights = add_changes(
-            gateway.weights,
-            [held.weights for held, _ in fresh],
-            [held.in_flight.sent for held, _ in fresh],
-            weights,
-            trained=config.gradient_size,
-        )
+        used = [held for held, _ in fresh]
+        sent = [held.in_flight.sent for held in used]
+        new = models_of(gateway, used)
+        model = add_changes(gateway.weights, new, sent, weights, trained=config.gradient_size)
+        adopt(gateway, model, used, weights)
         for weight, (held, age) in zip(weights, fresh, strict=True):
             gateway.aggregated(held, at, staleness=age, weight=weight)
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from async_hfl.core.arrays import Ints
 from async_hfl.core.maths.aggregation import average, shares
 from async_hfl.core.serialization import plain
+from async_hfl.nodes.gateway.aggregation.contributions import adopt, models_of
 from async_hfl.nodes.gateway.aggregation.rule import NEVER, Gateway, GatewayAggregation, HeldUpdate, Next
 
 
@@ -102,7 +103,7 @@ class Rounds(GatewayAggregation):
         state.members, state.awaited, state.wanted = set(), set(), 0
         if arrived:
             weights = shares([held.update.samples for held in arrived])
-            gateway.weights = average([held.weights for held in arrived], weights)
+            adopt(gateway, average(models_of(gateway, arrived), weights), arrived, weights)
             gateway.state.gateway_epoch += 1
             for held, weight in zip(arrived, weights, strict=True):
                 gateway.aggregated(held, at, staleness=1, weight=weight)
