@@ -50,6 +50,7 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
     path = Path(file)
     if not path.is_file():
         raise SettingsError(f"{setting} = {name!r}: there is no file {file}")
+    _make_importable(path)
     spec = importlib.util.spec_from_file_location(f"async_hfl_user_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SettingsError(f"{setting} = {name!r}: {file} is not a Python file")
@@ -60,6 +61,15 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
     except (Exception, SystemExit) as error:
         raise blame(f"{setting}: {file} failed while loading: {describe_error(error, spec.origin)}") from error
     return module
+
+
+def _make_importable(path: Path) -> None:
+    """Let the file import its neighbours: append its folder to the search path, of a package the one around it."""
+    folder = path.resolve().parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def file_of(name: str) -> str:

@@ -99,6 +99,25 @@ class Processes(Generic[W]):
         return TaskError(f"{self._name}: a training process ended with exit code {process.exitcode}{killed}")
 
 
+@final
+class InThisProcess(Generic[W]):
+    """One worker in this process, for owners that may not start others, such as the training child of a device."""
+
+    def __init__(self, make: Callable[[], W]) -> None:
+        self._make = make
+        self._worker: W | None = None
+
+    def close(self) -> None:
+        self._worker = None
+
+    def answers(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
+        """Return the answers in the order of the requests."""
+        if self._worker is None:
+            self._worker = self._make()
+        worker = self._worker
+        return [request(worker) for request in requests]
+
+
 def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:
     for _, parent_end in running:
         parent_end.close()
