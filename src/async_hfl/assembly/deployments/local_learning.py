@@ -19,7 +19,7 @@ from async_hfl.assembly.deployments.deployed_nodes import settings_text
 from async_hfl.assembly.settings.loading import compose, settings_from
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
-from async_hfl.assembly.user_code.user_task import own_jax_task
+from async_hfl.assembly.user_code.user_task import load_torch_task, own_data, own_jax_task, own_kind, own_learner
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
@@ -28,6 +28,9 @@ from async_hfl.deployment.training.child_process import Ready, Spent, TrainingCh
 
 if TYPE_CHECKING:
     from async_hfl.learning.datasets.samples import Samples
+    from async_hfl.learning.engine.recipe import Recipe
+    from async_hfl.learning.partition.dealing import Rows
+    from async_hfl.learning.pytorch.learner import TorchLearner
     from async_hfl.learning.tasks.task_learner import Task
 
 _WORTH_REPEATING_S = 1.0
@@ -165,36 +168,63 @@ def _timed(local: ProcessLearner, job: TrainingJob) -> Spent:
 
 
 def _own_part(settings: Settings, seed: int, sources: Sequence[Source]) -> tuple[Learner, list[int]]:
-    """Return a learner with only these devices' samples, and their indices in it. A PyTorch task is loaded whole."""
+    """Return a learner with only these devices' samples, and their indices in it."""
     gradient = method_of(settings, seed).gradient
-    if settings.task.name == "null":
+    task, here = settings.task, list(range(len(sources)))
+    if task.name == "null":
         return build_learner(settings, seed, gradient), [_part(source).place for source in sources]
+    how = recipe(settings, gradient=gradient == "last")
+    kind = own_kind(task.name, task.devices, seed) if is_user_code(task.name) else "jax"
+    if kind == "clients":
+        places = [_part(source).place for source in sources]
+        return own_learner(task.name, task.devices, seed, how, threshold=task.target, places=places), here
+    evaluates = settings.evaluation.where == "devices"
+    if kind == "torch":
+        return _torch_part(settings, seed, how, sources, evaluates=evaluates), here
     from async_hfl.learning.engine import runtime
 
     runtime.prepare(1)  # one core per process, since there may be many
     from async_hfl.learning.tasks.task_learner import TaskLearner
 
-    task = _task(settings, seed)
-    if task is None:
-        return build_learner(settings, seed, gradient), [_part(source).place for source in sources]
-    mine = _narrowed(task, sources, evaluates=settings.evaluation.where == "devices")
-    how = recipe(settings, gradient=gradient == "last")
-    return TaskLearner(mine, how, engine_options(settings)), list(range(len(sources)))
+    jax_task = _jax_task(settings, seed)
+    test = (jax_task.test, jax_task.test_owned)
+    mine = _own_samples(jax_task.train, jax_task.owned, *test, jax_task.classes, sources, evaluates=evaluates)
+    narrowed = replace(jax_task, train=mine.train, owned=mine.owned, test=mine.test, test_owned=mine.test_owned)
+    return TaskLearner(narrowed, how, engine_options(settings)), here
 
 
-def _task(settings: Settings, seed: int) -> Task | None:
-    """Return the task, None if it is not a JAX task."""
-    name = settings.task.name
-    if not is_user_code(name):
-        from async_hfl.learning.tasks.catalogue import build_task
+def _jax_task(settings: Settings, seed: int) -> Task:
+    task = settings.task
+    if is_user_code(task.name):
+        return own_jax_task(task.name, task.devices, seed, threshold=task.target, refresh=task.refresh)
+    from async_hfl.learning.tasks.catalogue import build_task
 
-        return build_task(name, settings.task.devices, seed, task_options(settings))
-    try:
-        return own_jax_task(
-            name, settings.task.devices, seed, threshold=settings.task.target, refresh=settings.task.refresh
-        )
-    except SettingsError:
-        return None
+    return build_task(task.name, task.devices, seed, task_options(settings))
+
+
+def _torch_part(
+    settings: Settings, seed: int, how: Recipe, sources: Sequence[Source], *, evaluates: bool
+) -> TorchLearner:
+    """Return a learner that works in this process, which may not start others."""
+    from async_hfl.learning.pytorch.learner import TorchLearner
+
+    task = settings.task
+    whole = load_torch_task(task.name, task.devices, seed)
+    data = own_data(task.name, task.devices, seed)
+    mine = _own_samples(data.train, data.owned, data.test, (), data.classes, sources, evaluates=evaluates)
+    shards = [(part.inputs, part.targets) for part in map(mine.train.rows, mine.owned)]
+    narrowed = replace(whole, train=None, shards=shards, test=(mine.test.inputs, mine.test.targets))
+    return TorchLearner(
+        lambda: narrowed,
+        task.name,
+        len(sources),
+        seed,
+        how,
+        threshold=task.target,
+        refresh=task.refresh,
+        processes=0,
+        judged=mine.test_owned,
+    )
 
 
 def _part(source: Source) -> Part:
@@ -203,8 +233,27 @@ def _part(source: Source) -> Part:
     return source
 
 
-def _narrowed(task: Task, sources: Sequence[Source], *, evaluates: bool) -> Task:
-    """Return the task with only these devices' samples.
+@dataclass(frozen=True, slots=True, eq=False)
+class _OwnSamples:
+    """The samples of the devices of this process."""
+
+    train: Samples
+    owned: tuple[Rows, ...]
+    test: Samples
+    test_owned: tuple[Rows, ...]
+
+
+def _own_samples(
+    train: Samples,
+    owned: Sequence[Rows],
+    test: Samples,
+    test_owned: Sequence[Rows],
+    classes: int,
+    sources: Sequence[Source],
+    *,
+    evaluates: bool,
+) -> _OwnSamples:
+    """Return only these devices' samples.
 
     If devices evaluate, some samples are held out, unless the data set has test samples for each device."""
     from async_hfl.learning.datasets.local_data import read_local_samples
@@ -213,24 +262,22 @@ def _narrowed(task: Task, sources: Sequence[Source], *, evaluates: bool) -> Task
     tests: list[Samples] = []
     for source in sources:
         if isinstance(source, Part):
-            samples = task.train.rows(task.owned[source.place])
-            judged = task.test.rows(task.test_owned[source.place]) if task.test_owned else None
+            samples = train.rows(owned[source.place])
+            judged = test.rows(test_owned[source.place]) if test_owned else None
         else:
-            samples, judged = read_local_samples(source.path, task.train, task.classes), None
+            samples, judged = read_local_samples(source.path, train, classes), None
         if evaluates and judged is None and len(samples) > 1:
             places = np.arange(len(samples))
             judged = samples.rows(places[::_HELD_OUT])
             samples = samples.rows(places[places % _HELD_OUT != 0])
         held.append(samples)
         tests.append(judged if judged is not None else samples)
-    train, owned = _joined(held)
     if not evaluates:
-        return replace(task, train=train, owned=owned, test_owned=())
-    test, test_owned = _joined(tests)
-    return replace(task, train=train, owned=owned, test=test, test_owned=test_owned)
+        return _OwnSamples(*_joined(held), test, ())
+    return _OwnSamples(*_joined(held), *_joined(tests))
 
 
-def _joined(parts: Sequence[Samples]) -> tuple[Samples, tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]:
+def _joined(parts: Sequence[Samples]) -> tuple[Samples, tuple[Rows, ...]]:
     stops = np.cumsum([len(part) for part in parts]).tolist()
     owned = tuple(np.arange(stop - len(part), stop, dtype=np.int64) for part, stop in zip(parts, stops, strict=True))
     first = parts[0]

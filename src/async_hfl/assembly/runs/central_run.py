@@ -11,7 +11,7 @@ import numpy as np
 from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
-from async_hfl.assembly.user_code.user_task import is_torch_task, load_torch_task, own_jax_task
+from async_hfl.assembly.user_code.user_task import load_torch_task, own_jax_task, own_kind
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights
@@ -85,7 +85,7 @@ class _Prepared:
 def _prepared(settings: Settings, how: Recipe, seed: int) -> _Prepared:
     name, devices, epochs = settings.task.name, settings.task.devices, settings.central.epochs
     own = is_user_code(name)
-    if own and is_torch_task(name, devices, seed):
+    if own and own_kind(name, devices, seed) == "torch":
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)

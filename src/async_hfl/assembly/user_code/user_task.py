@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from async_hfl.adapters.client_task import ClientTask
 from async_hfl.assembly.user_code.loading import file_of, load_task
@@ -21,6 +22,8 @@ from async_hfl.learning.own.task_errors import TaskErrors
 
 if TYPE_CHECKING:
     from async_hfl.learning.tasks.task_learner import Task
+
+Kind: TypeAlias = Literal["jax", "torch", "clients"]
 
 _IMPORTS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTILINE)
 
@@ -51,20 +54,30 @@ def own_learner(
     devices: int,
     seed: int,
     recipe: Recipe,
-    options: EngineOptions,
+    options: EngineOptions = EngineOptions(),  # noqa: B008  (frozen)
     *,
     multiplied: bool = True,
     runs: int = 1,
     threshold: float | None = None,
     refresh: float = 0.0,
+    places: Sequence[int] | None = None,
 ) -> Learner:
-    """The learner of a user's task. `threshold` overrides the task's target; `runs` counts concurrent runs."""
+    """The learner of a user's task. `threshold` overrides the task's target; `runs` counts concurrent runs. `places`:
+    the partitions of this process's devices, for a task with clients; they are called in this process."""
     given = _given(name, devices, seed)
     if isinstance(given, ClientTask):
         from async_hfl.adapters.learner import ClientLearner
 
-        tasks = partial(load_client_task, name, devices, seed)
-        return ClientLearner(tasks, name, devices, seed, gradient=recipe.gradient, threshold=threshold)
+        return ClientLearner(
+            partial(load_client_task, name, devices, seed),
+            name,
+            devices,
+            seed,
+            gradient=recipe.gradient,
+            threshold=threshold,
+            places=places,
+            processes=None if places is None else 0,
+        )
     if isinstance(given, TorchTask):
         from async_hfl.learning.pytorch.learner import TorchLearner
 
@@ -90,8 +103,10 @@ def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None 
     return own_task(own, name, devices, seed, threshold=threshold, refresh=refresh)
 
 
-def is_torch_task(name: str, devices: int, seed: int) -> bool:
-    return isinstance(_given(name, devices, seed), TorchTask)
+def own_kind(name: str, devices: int, seed: int) -> Kind:
+    """The way in which the task is trained."""
+    given = _given(name, devices, seed)
+    return "torch" if isinstance(given, TorchTask) else "clients" if isinstance(given, ClientTask) else "jax"
 
 
 def own_data(name: str, devices: int, seed: int) -> OwnData:
