@@ -1,4 +1,4 @@
-"""Client code of other frameworks as tasks, unedited: `flower(client_fn)`.
+"""Client code of other frameworks as tasks, unedited: `flower(client_fn)`, `torch_function(train)`.
 
 Importing this package imports none of them. A file beside the user's own names the client and the target:
 
@@ -10,5 +10,6 @@ Importing this package imports none of them. A file beside the user's own names 
 
 from async_hfl.adapters.client_task import ClientTask
 from async_hfl.adapters.flower import flower
+from async_hfl.adapters.torch_function import torch_function
 
-__all__ = ["ClientTask", "flower"]
+__all__ = ["ClientTask", "flower", "torch_function"]

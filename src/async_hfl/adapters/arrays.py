@@ -44,6 +44,8 @@ class Arrangement:
     @staticmethod
     def of(names: Sequence[str], arrays: Sequence[Array], trained: Sequence[bool]) -> Arrangement:
         """Raises ValueError if an array cannot be exchanged."""
+        if not arrays:
+            raise ValueError("the client's get_parameters gives no arrays; give model=FUNCTION to the adapter")
         for name, array in zip(names, arrays, strict=True):
             if array.dtype.kind not in "fiub":
                 raise ValueError(f"array {name!r} holds {array.dtype} values; a model consists of numbers")

@@ -13,6 +13,7 @@ from pathlib import Path
 from async_hfl.core.errors import AsyncHflError, TaskError
 
 _MAX_MESSAGE = 300
+_KEYS = "; if the strategy or pyproject.toml gives it in Flower, give it as config= or run_config= to the adapter"
 _HERE = Path(__file__).parents[1]
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
 
@@ -38,7 +39,8 @@ class ClientErrors:
             raise self.invalid(where, str(error)) from error
         except (Exception, SystemExit) as error:  # SystemExit too: a client must not end the program
             message = (str(error).strip().splitlines() or [""])[0][:_MAX_MESSAGE]
-            raise self.invalid(where, f"raised {type(error).__name__}: {message}{_line(error)}") from error
+            advice = _KEYS if isinstance(error, KeyError) else ""
+            raise self.invalid(where, f"raised {type(error).__name__}: {message}{_line(error)}{advice}") from error
 
 
 def _line(error: BaseException) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from async_hfl.adapters.clients import Clients
 from async_hfl.learning.own.task import Goal
@@ -20,6 +20,7 @@ class ClientTask(Goal):
     """Made by `async_hfl.adapters.flower` and `async_hfl.adapters.torch_function`. The metric is the name under which
     the client reports it."""
 
+    reports_any_metric: ClassVar[bool] = True
     clients: Clients
     loss: str | None = None
     """The metric that is the loss of training; None: the first of `LOSS_NAMES` that a client reports."""

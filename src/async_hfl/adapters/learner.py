@@ -18,6 +18,7 @@ from async_hfl.adapters.client_errors import ClientErrors
 from async_hfl.adapters.client_task import ClientTask
 from async_hfl.adapters.worker import SERVER, ClientWorker, Judged, Kept, Trained
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
+from async_hfl.core.serialization import Plain
 from async_hfl.core.vectors import to_host
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.runtime import usable_cores
@@ -120,6 +121,18 @@ class ClientLearner:
         loss = trained.loss
         return TrainingResult(frozen(trained.weights), trained.samples, 1, loss, loss * loss, gradient)
 
+    def memory(self) -> Plain:
+        """Return what the devices' clients left behind, for a checkpoint."""
+        return [
+            [device, self._numbers[device], int(self._counts[device]), list(kept.integers), _as_array(kept.state)]
+            for device, kept in self._kept.items()
+        ]
+
+    def remember(self, memory: Plain) -> None:
+        for device, number, count, integers, state in memory:
+            self._kept[device] = Kept(tuple(np.array(one) for one in integers), state.tobytes())
+            self._numbers[device], self._counts[device] = number, count
+
     def _note(self, derived: Sequence[str]) -> None:
         """Say once what the clients do not report."""
         new = [what for what in derived if what not in self._derived]
@@ -162,6 +175,10 @@ class ClientLearner:
             ]
         )
         return found
+
+
+def _as_array(state: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(state, np.uint8)
 
 
 def make_worker(source: Source, name: str, devices: int, seed: int) -> ClientWorker:

@@ -19,8 +19,9 @@ class Client:
         weights, bias, steps = parameters
         for rows in np.array_split(np.random.permutation(len(self.x)), 8):  # noqa: NPY002  (as client code does)
             error = self._probabilities(weights, bias)[rows] - np.eye(4)[self.y[rows]]
-            weights = weights - config.get("lr", 0.05) * self.x[rows].T @ error
-            bias = bias - config.get("lr", 0.05) * error.sum(axis=0)
+            rate = config.get("lr", 0.05) / (1 + steps / 20)
+            weights = weights - rate * self.x[rows].T @ error
+            bias = bias - rate * error.sum(axis=0)
             steps += 1
         return [weights, bias, steps], len(self.x), {}
 

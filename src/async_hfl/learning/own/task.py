@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from math import isclose, isfinite, isnan
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,8 @@ class Goal:
     """Side of the target on which the metric shall be, "at_least" or "at_most"; required for a metric of your own."""
     ladder: Sequence[float] = ()
     """Further targets that the summary of a run looks up, from the easiest to the hardest."""
+    reports_any_metric: ClassVar[bool] = False
+    """True if the metric may be any name, namely what the user's own code reports."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,7 +154,9 @@ def task_target(task: Goal, errors: TaskErrors, threshold: float | None = None) 
         raise errors.invalid("target", f"is {wanted!r}; give the number that the metric shall reach")
     if direction not in (None, "at_least", "at_most"):
         raise errors.invalid("direction", f"is {direction!r}; give 'at_least' or 'at_most'")
-    if direction is None and callable(metric):
+    own = metric not in METRICS if task.reports_any_metric else callable(metric)
+    if direction is None and own:
         raise errors.invalid("direction", "a metric of your own needs one: 'at_least' or 'at_most'")
-    name, value = function_name(metric, METRICS, "metric", errors), float(wanted if threshold is None else threshold)
+    name = str(metric) if task.reports_any_metric else function_name(metric, METRICS, "metric", errors)
+    value = float(wanted if threshold is None else threshold)
     return Target(name, value, direction or metric_direction(name))
