@@ -14,6 +14,8 @@ from async_hfl.core.errors import TaskError
 
 def model_of(made: Any) -> Model:
     """Return the arrays in the order of the state dict, which is that of clients in PyTorch."""
+    if isinstance(made, Model):
+        return made
     if hasattr(made, "state_dict") and hasattr(made, "named_parameters"):
         trained = {name for name, parameter in made.named_parameters() if parameter.requires_grad}
         state = made.state_dict()

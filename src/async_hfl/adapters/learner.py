@@ -16,6 +16,7 @@ import numpy as np
 
 from async_hfl.adapters.client_errors import ClientErrors
 from async_hfl.adapters.client_task import ClientTask
+from async_hfl.adapters.travelling import told
 from async_hfl.adapters.worker import SERVER, ClientWorker, Judged, Kept, Trained
 from async_hfl.core.learner import Evaluation, TrainingJob, TrainingResult
 from async_hfl.core.serialization import Plain
@@ -61,6 +62,7 @@ class ClientLearner:
         self._count = usable_cores() if processes is None else processes
         self._processes: Any = Processes(self._count, make, name) if self._count else InThisProcess(make)
         [arrangement] = self._processes.answers([ClientWorker.arrangement])
+        self.told = told(task, arrangement)
         self.layout = arrangement.layout
         self.gradient_size = arrangement.trained_size
         self.model_bytes = 4 * self.layout.size
@@ -129,6 +131,8 @@ class ClientLearner:
         ]
 
     def remember(self, memory: Plain) -> None:
+        self._kept.clear()
+        self._numbers.clear()
         for device, number, count, integers, state in memory:
             self._kept[device] = Kept(tuple(np.array(one) for one in integers), state.tobytes())
             self._numbers[device], self._counts[device] = number, count

@@ -13,10 +13,12 @@ import pytest
 
 from async_hfl import api
 from async_hfl.adapters.learner import ClientLearner
-from async_hfl.assembly.deployments.local_learning import Local, Part, check_device, local_learner
+from async_hfl.assembly.deployments.local_learning import Local, Part, check_device, client_learner, local_learner
 from async_hfl.assembly.user_code.user_task import load_client_task
+from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
+from async_hfl.core.maths.targets import Target
 
 HERE = Path(__file__).parent
 TASK = f"{HERE / 'numpy_task.py'}:task"
@@ -93,9 +95,21 @@ def test_a_deployed_device_trains_to_the_bit_as_in_the_simulator(made: Callable[
     [expected] = simulated.train_many([job(simulated, 2)])
     deployed, ready = local_learner('{"task": {"name": "x.py:task", "devices": 4}}', 1, "", Local((Part(2, 4),), TASK))
     assert ready.samples == (40,)
-    # It was timed before with its first job, so its counter goes on: begin anew.
-    deployed._learner.remember([[0, 0, 40, [np.array(0)], np.zeros(0, np.uint8)]])  # type: ignore[attr-defined]
+    # That it was timed before has left nothing behind.
     assert bits(deployed.train(job(simulated, 0))) == bits(expected)
+
+
+def test_a_device_with_the_client_code_alone_does_so_too(made: Callable[..., ClientLearner]) -> None:
+    simulated = made(processes=1)
+    [expected] = simulated.train_many([job(simulated, 2)])
+    settings = '{"task": {"name": "x.py:task", "devices": 4}}'
+    local = Local((Part(2, 4),), client=f"{HERE / 'numpy_code.py'}:client_fn")
+    target = Target("accuracy", 0.9, "at_least")
+    deployed, _ = client_learner(settings, 1, simulated.told, target, local)
+    start = simulated.initial_weights(1)
+    assert bits(deployed.train(job(simulated, 0, start=start))) == bits(expected)
+    with pytest.raises(SettingsError, match="the cloud's task has no clients"):
+        client_learner(settings, 1, {}, target, local)
 
 
 def test_check_trains_once_in_a_child() -> None:

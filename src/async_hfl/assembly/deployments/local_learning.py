@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
+from async_hfl.adapters.learner import ClientLearner
+from async_hfl.adapters.travelling import task_of
 from async_hfl.assembly.build.nodes import method_of
 from async_hfl.assembly.build.task import build_learner, engine_options, recipe, task_options
 from async_hfl.assembly.deployments.deployed_nodes import settings_text
 from async_hfl.assembly.settings.loading import compose, settings_from
 from async_hfl.assembly.settings.schema import Settings
-from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code
+from async_hfl.assembly.user_code.loading import file_of, fingerprint, is_user_code, load_object
 from async_hfl.assembly.user_code.user_task import load_torch_task, own_data, own_jax_task, own_kind, own_learner
 from async_hfl.core.errors import SettingsError
 from async_hfl.core.identifiers import JobId
-from async_hfl.core.learner import Evaluation, Learner, TrainingJob, TrainingResult
+from async_hfl.core.learner import Evaluation, Learner, Remembering, TrainingJob, TrainingResult
+from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights
 from async_hfl.deployment.training.child_process import Ready, Spent, TrainingChild, timed
 
@@ -66,6 +69,8 @@ class Local:
     """One per device of the process."""
     task: str = ""
     """The user's own task as FILE.py:NAME on this machine; empty for the cloud's task."""
+    client: str = ""
+    """Instead of a task, the user's client code as FILE.py:NAME on this machine."""
 
 
 class ProcessLearner:
@@ -96,12 +101,7 @@ def task_digest(name: str, layout: Layout) -> str:
 def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> tuple[ProcessLearner, Ready]:
     """Load and compile the task in the training process, and time one training job of each device."""
     settings = _installed(settings_from(json.loads(settings_text)), local.task)
-    for source in local.sources:
-        if isinstance(source, Part) and source.of != settings.task.devices:
-            raise SettingsError(
-                f"--shard {source.place + 1}/{source.of}: the data is distributed over {settings.task.devices} devices "
-                f"(task.devices); use {source.place + 1}/{settings.task.devices}"
-            )
+    _check_shards(settings, local)
     learner, places = _own_part(settings, seed, local.sources)
     own_digest = task_digest(settings.task.name, learner.layout)
     if digest and own_digest != digest:
@@ -109,14 +109,50 @@ def local_learner(settings_text: str, seed: int, digest: str, local: Local) -> t
             f"the task {settings.task.name} differs from the cloud's (digest {own_digest[:16]} here, {digest[:16]} "
             "there): install the same version of it on both"
         )
+    return _ready(learner, places, settings, seed)
+
+
+def client_learner(
+    settings_text: str, seed: int, facts: Mapping[str, Any], target: Target, local: Local
+) -> tuple[ProcessLearner, Ready]:
+    """Load the user's client in the training process; the model and its configuration are the cloud's."""
+    settings = settings_from(json.loads(settings_text))
+    _check_shards(settings, local)
+    task = task_of(load_object("--client", local.client), facts, target)
+    learner = ClientLearner(
+        lambda: task,
+        local.client,
+        settings.task.devices,
+        seed,
+        gradient=method_of(settings, seed).gradient == "last",
+        places=[_part(source).place for source in local.sources],
+        processes=0,
+    )
+    return _ready(learner, list(range(len(local.sources))), settings, seed)
+
+
+def _ready(learner: Learner, places: Sequence[int], settings: Settings, seed: int) -> tuple[ProcessLearner, Ready]:
+    """Compile, and time one training job of each device."""
     learner.compile()
     own = ProcessLearner(learner, places)
     weights = learner.initial_weights(seed)
-    devices = range(len(local.sources))
+    devices = range(len(places))
+    before = learner.memory() if isinstance(learner, Remembering) else None
     spent = tuple(_timed(own, TrainingJob(JobId(0, 0, 0), device, weights, 1)) for device in devices)
+    if isinstance(learner, Remembering):
+        learner.remember(before)  # nobody asked for these jobs
     if settings.evaluation.where == "devices":
         own.evaluate(0, weights)  # to compile it
     return own, Ready(tuple(own.samples(device) for device in devices), spent, learner.model_bytes)
+
+
+def _check_shards(settings: Settings, local: Local) -> None:
+    for source in local.sources:
+        if isinstance(source, Part) and source.of != settings.task.devices:
+            raise SettingsError(
+                f"--shard {source.place + 1}/{source.of}: the data is distributed over {settings.task.devices} devices "
+                f"(task.devices); use {source.place + 1}/{settings.task.devices}"
+            )
 
 
 class _IgnoreResults:

@@ -34,11 +34,16 @@ def load_function(setting: str, name: str, kind: str = "FUNCTION") -> Callable[.
 
 def load_task(name: str) -> object:
     """Load the task, a value or a function, that `--task` names."""
+    return load_object("--task", name, "TASK")
+
+
+def load_object(option: str, name: str, kind: str = "NAME") -> object:
+    """Load any value that an option names."""
     file, attribute = file_of(name), name.rpartition(":")[2]
-    module = _loaded("--task", name, "TASK", TaskError)
+    module = _loaded(option, name, kind, TaskError)
     if not hasattr(module, attribute):
         names = [key for key in vars(module) if not key.startswith("_")]
-        raise SettingsError(f"--task: {file} has no {attribute!r}; it has: {', '.join(names) or 'nothing'}")
+        raise SettingsError(f"{option}: {file} has no {attribute!r}; it has: {', '.join(names) or 'nothing'}")
     found: object = getattr(module, attribute)
     return found
 
