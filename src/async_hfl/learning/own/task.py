@@ -56,7 +56,8 @@ class UserTask(Goal):
     partition: str = "iid"
     """The partitioner for `train`: iid, by_class, pathological, dirichlet, shard or by_size."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the partitioner, named as the settings are: {"dirichlet_alpha": 0.3}."""
+    """Arguments of the partitioner, named as the settings or as in Flower Datasets: {"dirichlet_alpha": 0.3} or
+    {"alpha": 0.3}."""
     test: Shard
     class_names: Sequence[str] = ()
 
