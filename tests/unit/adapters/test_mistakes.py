@@ -71,7 +71,7 @@ def attempt(task: str) -> None:
 
 
 def test_every_row_has_a_test_and_the_correct_code_runs(tmp_path: Path) -> None:
-    assert [*rows()] == [*CHANGES, "13", "14"]
+    assert [*rows()] == [*CHANGES, "13", "14", "15"]
     (tmp_path / "client.py").write_text(CLIENT)
     attempt(f"{tmp_path / 'client.py'}:task")
 
@@ -91,3 +91,10 @@ def test_a_mistake_on_the_command_line(number: str, options: dict[str, str]) -> 
     with pytest.raises(UserError) as raised:
         compose(**{"task": "digits", **options})  # type: ignore[arg-type]
     assert rows()[number] in str(raised.value)
+
+
+def test_a_setting_that_clients_do_not_read(tmp_path: Path) -> None:
+    (tmp_path / "client.py").write_text(CLIENT)
+    with pytest.raises(UserError) as raised:
+        compose(task=f"{tmp_path / 'client.py'}:task", overrides=["task.devices=2", "device.learning_rate=0.1"])
+    assert rows()["15"] in str(raised.value)

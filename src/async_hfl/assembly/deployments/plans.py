@@ -60,7 +60,8 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         version=PACKAGE,
         clients=learner.told if isinstance(learner, ClientLearner) else {},
     )
-    learner.evaluate(weights)  # compiles it
+    if settings.evaluation.where == "cloud":
+        learner.evaluate(weights)  # compiles it
     return CloudPlan(
         name=name,
         settings=text,

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.settings.checks import PACKAGED, check
+from async_hfl.assembly.settings.client_settings import check_client_settings
 from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.network_kinds import devices_of_file
 from async_hfl.assembly.settings.renamed import renaming, without_removed
@@ -126,6 +127,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     participation_share(settings.selection.participants, settings.task.devices)
     check(settings, origin)
     check_targets(settings, choice.seed, origin)
+    check_client_settings(settings, choice.seed, origin)
     return settings
 
 
