@@ -114,3 +114,15 @@ def test_on_devices_that_have_the_client_code_alone(python: str, tmp_path: Path)
         for process in processes:
             process.kill()
     assert (tmp_path / "state" / "cloud" / "model.safetensors").is_file()
+
+
+def test_a_client_app_with_a_client_function(python: str, tmp_path: Path) -> None:
+    (tmp_path / "wrapped.py").write_text(
+        f"import sys\nsys.path.append({str(EXAMPLES)!r})\n"
+        "from quickstart.numpy_client import Net, app\n"
+        "from async_hfl.adapters import flower\n"
+        "task = flower(app, model=Net, target=1.0, run_config={'batch-size': 16, 'local-epochs': 1})\n"
+    )
+    settings = ["--set", "task.devices=4", "--set", "network.gateways=1", "--set", "cloud.epochs=2"]
+    found, _ = answer(python, tmp_path, "run", "--task", "wrapped.py:task", "--method", "async-hfl", *settings)
+    assert found["cloud_epochs"] == 2
