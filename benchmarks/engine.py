@@ -12,6 +12,7 @@ time of a whole call, until the weights are back on the host. The first call, wh
 The weights of all engines are compared with those of torch-loop.
 
     ours          Engine.begin, as a run calls it
+    torch-learner the library's learner for tasks in PyTorch, on the same cores
     torch-loop    a plain PyTorch loop, client after client, default threads
     torch-tuned   flat vectors; a single-threaded process per core, or CUDA graphs on a GPU
     pfl, flower   the simulators of these names, if they are installed
@@ -44,7 +45,7 @@ from engine_peers.process import EngineFailed, EngineProcess
 from engine_peers.sizes import SIZES, Size, wanted_sizes
 
 TASKS = [size.task for size in SIZES]
-ENGINES = ["ours", "torch-loop", "torch-tuned", "pfl", "flower"]
+ENGINES = ["ours", "torch-loop", "torch-tuned", "torch-learner", "pfl", "flower"]
 TOLERANCE = {"float32": 1e-3, "tf32": 0.3, "bf16": 0.7}
 """Largest distance of the weights from those of torch-loop, relative to the distance that training moved them; the
 median of the clients that are checked. Rounding differs, and a maximum or rectifier near a tie may switch."""

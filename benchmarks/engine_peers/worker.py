@@ -11,6 +11,7 @@ from engine_peers.protocol import Channel
 MODULES = {
     "prepare": "prepare",
     "ours": "ours",
+    "torch-learner": "torch_learner",
     "torch-loop": "torch_loop",
     "torch-tuned": "torch_tuned",
     "pfl": "pfl_peer",

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 MOST_LINES = 400
 MOST_NAMES = 16
 """Modules and packages in one package. About twelve is the goal."""
+MOST_LAYERS = 17
+"""Modules and packages at the top, which are the layers of the import contract."""
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,8 @@ def test_no_module_is_too_long(structure: Any) -> None:
 
 
 def test_no_package_has_too_many_names(structure: Any) -> None:
-    assert {name: count for name, count in structure.levels(ROOT).items() if count > MOST_NAMES} == {}
+    most = {"async_hfl": MOST_LAYERS}
+    assert {n: count for n, count in structure.levels(ROOT).items() if count > most.get(n, MOST_NAMES)} == {}
 
 
 def test_no_module_docstring_begins_with_a_question_word(structure: Any) -> None:

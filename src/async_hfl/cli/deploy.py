@@ -36,6 +36,8 @@ def add_commands(commands: Commands) -> None:
     device.add_argument("--data", metavar="PATH", help="the training data: a .npz or .csv file, or a folder of them")
     device.add_argument("--shard", metavar="3/8,...", help="instead of --data: this part of a built-in data set")
     device.add_argument("--task", help="the local FILE.py:NAME of the task, if the cloud's task is a file")
+    text = "instead of --task: the local FILE.py:NAME of a Flower client; its model and configuration are the cloud's"
+    device.add_argument("--client", metavar="FILE.py:NAME", help=text)
     device.add_argument("--slowdown", metavar="FACTOR,...", help="slow training down by this factor")
     device.add_argument("--check", action="store_true", help="load the data, train once, report the time, and exit")
     _add_give_up(device, "no gateway answers")
@@ -205,7 +207,11 @@ def _local(options: argparse.Namespace, names: list[str]) -> Any:
     if len(texts) != len(names):
         raise UserError(f"{len(texts)} parts of data for {len(names)} devices (--name); give one for each device")
     sources = [_part(text) if options.data is None else Files(Path(text).resolve()) for text in texts]
-    return Local(tuple(sources), options.task or "")
+    if options.client and (options.task or options.data is not None or options.check):
+        raise UserError(
+            "--client: give it with --shard 3/8, which is its partition, and without --task, --data and --check"
+        )
+    return Local(tuple(sources), options.task or "", options.client or "")
 
 
 def _check(options: argparse.Namespace, local: Any) -> int:

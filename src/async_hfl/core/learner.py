@@ -16,7 +16,7 @@ import numpy.typing as npt
 from async_hfl.core.compression.encodings import EncodingKind
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.maths.targets import Target
-from async_hfl.core.serialization import value
+from async_hfl.core.serialization import Plain, value
 from async_hfl.core.vectors import HostVector, Vector
 from async_hfl.core.weights import Layout, Weights
 
@@ -125,6 +125,17 @@ class PrefetchPolicy:
     """Largest number of calls in progress at a time."""
     in_order: bool = False
     """True if the learner completes calls and evaluations one after another, in the order in which they began."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A learner that keeps something of a device's job for its next one, which a checkpoint has to store."""
+
+    def memory(self) -> Plain:
+        """Return it as plain data."""
+
+    def remember(self, memory: Plain) -> None:
+        """Continue from stored data."""
 
 
 Results: TypeAlias = Callable[[], list[TrainingResult]]

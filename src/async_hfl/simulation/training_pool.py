@@ -29,6 +29,7 @@ from async_hfl.core.learner import (
     AsyncLearner,
     Evaluation,
     Learner,
+    Remembering,
     ResultEncoding,
     Results,
     TrainingJob,
@@ -228,7 +229,8 @@ class TrainingPool:
             self.counts, calls=self.counts.calls - len(self._calls), trained=self.counts.trained - len(begun)
         )
         generations = np.array(self._generations)
-        yield {"counts": to_plain(counts), "generations": generations, "waiting": to_plain(waiting)}
+        memory = {"memory": self.learner.memory()} if isinstance(self.learner, Remembering) else {}
+        yield {"counts": to_plain(counts), "generations": generations, "waiting": to_plain(waiting), **memory}
         results = iter(self._results.items())
         while part := list(islice(results, chunk)):
             yield {"results": [[to_plain(job), to_plain(result)] for job, result in part]}
@@ -237,6 +239,8 @@ class TrainingPool:
         first, *rest = parts
         self.counts, self._waiting = from_plain(first["counts"]), from_plain(first["waiting"])
         self._generations = array("i", np.ascontiguousarray(first["generations"], np.intc).tobytes())
+        if isinstance(self.learner, Remembering) and "memory" in first:
+            self.learner.remember(first["memory"])
         self._results = {from_plain(job): from_plain(result) for part in rest for job, result in part["results"]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -60,11 +60,13 @@ class TaskFacts:
 
     version: str = ""
     """Version of async-hfl of the cloud that began the run."""
+    clients: Mapping[str, Any] = field(default_factory=dict)
+    """For a task with clients, what a device needs that has the client code alone; otherwise empty."""
 
     @staticmethod
     def of(identity: NodeIdentity) -> TaskFacts:
         """Return the facts; those that a later release has added are left out."""
-        known = {field.name for field in fields(TaskFacts)}
+        known = {one.name for one in fields(TaskFacts)}
         return TaskFacts(**{name: value for name, value in identity.facts.items() if name in known})
 
     @property

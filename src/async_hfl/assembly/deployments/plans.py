@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 
+from async_hfl.adapters.learner import ClientLearner
 from async_hfl.assembly.build.nodes import check_privacy, check_sketch, method_of
 from async_hfl.assembly.build.task import build_learner
 from async_hfl.assembly.deployments.deployed_nodes import (
@@ -19,7 +20,7 @@ from async_hfl.assembly.deployments.deployed_nodes import (
     settings_text,
     wire_of,
 )
-from async_hfl.assembly.deployments.local_learning import Local, local_learner, task_digest
+from async_hfl.assembly.deployments.local_learning import Local, client_learner, local_learner, task_digest
 from async_hfl.assembly.settings.schema import RunChoice, Settings
 from async_hfl.deployment.processes.cloud import CloudPlan
 from async_hfl.deployment.processes.device import DevicePlan
@@ -58,8 +59,10 @@ def cloud_plan(name: str, choice: RunChoice, settings: Settings) -> CloudPlan:
         # The basis has fewer components than asked for if fewer devices answer in the warm-up.
         projected_sizes=tuple(range(1, method.components + 1)) if method.sketch is None else (method.sketch.size,),
         version=PACKAGE,
+        clients=learner.told if isinstance(learner, ClientLearner) else {},
     )
-    learner.evaluate(weights)  # compiles it
+    if settings.evaluation.where == "cloud":
+        learner.evaluate(weights)  # compiles it
     return CloudPlan(
         name=name,
         settings=text,
@@ -86,6 +89,8 @@ def device_plan(names: Sequence[str], local: Local, slowdowns: Sequence[float] =
 
 def _child(local: Local, identity: NodeIdentity) -> Callable[[], tuple[LocalLearner, Ready]]:
     facts = TaskFacts.of(identity)
+    if local.client:
+        return partial(client_learner, identity.settings, facts.seed, facts.clients, facts.target, local)
     return partial(local_learner, identity.settings, facts.seed, facts.task_digest, local)
 
 

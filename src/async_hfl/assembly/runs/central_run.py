@@ -12,7 +12,7 @@ from async_hfl.assembly.build.task import engine_options, recipe, task_options
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.objects import is_object, shown
-from async_hfl.assembly.user_code.user_task import is_torch_task, load_torch_task, own_jax_task, own_optimiser_kind
+from async_hfl.assembly.user_code.user_task import load_torch_task, own_jax_task, own_kind, own_optimiser_kind
 from async_hfl.core.errors import DataError, SettingsError
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Layout, Weights
@@ -86,12 +86,12 @@ class _Prepared:
 def _prepared(settings: Settings, how: Recipe, seed: int) -> _Prepared:
     name, devices, epochs = settings.task.name, settings.task.devices, settings.central.epochs
     own = is_user_code(name)
-    if own and is_torch_task(name, devices, seed):
+    if own and own_kind(name, devices, seed) == "torch":
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
-        here = is_object(name)
-        learner = TorchLearner(source, shown(name), devices, seed, central_recipe(how), processes=1, here=here)
+        count = 0 if is_object(name) else 1
+        learner = TorchLearner(source, shown(name), devices, seed, central_recipe(how), processes=count)
         first, train = learner.initial_weights(seed), learner.train_on_all
         done = central_epochs(train, learner.evaluate, first, how.learning_rate, epochs, seed)
         return _Prepared(done, learner.target, learner.data.test, learner.layout)

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.settings.checks import PACKAGED, check
+from async_hfl.assembly.settings.client_settings import check_client_settings
 from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.named_files import (
     FROM_FILE,
@@ -147,6 +148,7 @@ def resolve(choice: RunChoice, given: Sequence[Layer]) -> Settings:
     check(settings, origin)
     check_targets(settings, choice.seed, origin)
     check_own_optimiser(settings, choice.seed, origin)
+    check_client_settings(settings, choice.seed, origin)
     return settings
 
 

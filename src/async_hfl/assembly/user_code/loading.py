@@ -48,11 +48,16 @@ def load_task(name: str) -> object:
     if is_object(name):
         found: object = object_called("task", name)
         return found
+    return load_object("--task", name, "TASK")
+
+
+def load_object(option: str, name: str, kind: str = "NAME") -> object:
+    """Load any value that an option names."""
     file, attribute = file_of(name), name.rpartition(":")[2]
-    module = _loaded("--task", name, "TASK", TaskError)
+    module = _loaded(option, name, kind, TaskError)
     if not hasattr(module, attribute):
         names = [key for key in vars(module) if not key.startswith("_")]
-        raise SettingsError(f"--task: {file} has no {attribute!r}; it has: {', '.join(names) or 'nothing'}")
+        raise SettingsError(f"{option}: {file} has no {attribute!r}; it has: {', '.join(names) or 'nothing'}")
     wanted: object = getattr(module, attribute)
     return wanted
 
@@ -64,6 +69,7 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
     path = Path(file)
     if not path.is_file():
         raise SettingsError(f"{setting} = {name!r}: there is no file {file}")
+    _make_importable(path)
     spec = importlib.util.spec_from_file_location(f"async_hfl_user_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise SettingsError(f"{setting} = {name!r}: {file} is not a Python file")
@@ -74,6 +80,15 @@ def _loaded(setting: str, name: str, what: str, blame: type[UserError]) -> Modul
     except (Exception, SystemExit) as error:
         raise blame(f"{setting}: {file} failed while loading: {describe_error(error, spec.origin)}") from error
     return module
+
+
+def _make_importable(path: Path) -> None:
+    """Let the file import its neighbours: append its folder to the search path, of a package the one around it."""
+    folder = path.resolve().parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
 
 
 def file_of(name: str) -> str:

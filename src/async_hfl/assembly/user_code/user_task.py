@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from async_hfl.adapters.client_task import ClientTask
 from async_hfl.assembly.user_code.loading import file_of, load_task
 from async_hfl.assembly.user_code.objects import is_object, shown
 from async_hfl.core.errors import InternalError, SettingsError
@@ -16,12 +18,14 @@ from async_hfl.core.maths.targets import Direction
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.trainer import EngineOptions
 from async_hfl.learning.own.data import OwnData, checked_data
-from async_hfl.learning.own.task import OwnTask, TorchTask, number_of_shards, task_ladder, task_target
+from async_hfl.learning.own.task import Goal, OwnTask, TorchTask, UserTask, number_of_shards, task_ladder, task_target
 from async_hfl.learning.own.task import load_task as made_task
 from async_hfl.learning.own.task_errors import TaskErrors
 
 if TYPE_CHECKING:
     from async_hfl.learning.tasks.task_learner import Task
+
+Kind: TypeAlias = Literal["jax", "torch", "clients"]
 
 _IMPORTS_JAX = re.compile(r"^\s*(import|from)\s+(jax|flax|equinox)\b", re.MULTILINE)
 
@@ -41,8 +45,10 @@ def own_direction(name: str, devices: int, seed: int) -> Direction:
 
 def own_metric(name: str, devices: int, seed: int) -> str | None:
     """The name of the built-in metric that the task uses; None if its metric is a function."""
-    metric = _given(name, devices, seed).metric
-    return metric if isinstance(metric, str) else None
+    task = _given(name, devices, seed)
+    if isinstance(task, ClientTask) and task.direction is not None:
+        return None  # a name of the client's own, whatever it means
+    return task.metric if isinstance(task.metric, str) else None
 
 
 def own_learner(
@@ -50,20 +56,38 @@ def own_learner(
     devices: int,
     seed: int,
     recipe: Recipe,
-    options: EngineOptions,
+    options: EngineOptions = EngineOptions(),  # noqa: B008  (frozen)
     *,
     multiplied: bool = True,
     runs: int = 1,
     threshold: float | None = None,
     refresh: float = 0.0,
+    places: Sequence[int] | None = None,
 ) -> Learner:
-    """The learner of a user's task. `threshold` overrides the task's target; `runs` counts concurrent runs."""
-    if isinstance(_given(name, devices, seed), TorchTask):
+    """The learner of a user's task. `threshold` overrides the task's target; `runs` counts concurrent runs. `places`:
+    the partitions of this process's devices, for a task with clients; they are called in this process."""
+    given = _given(name, devices, seed)
+    if isinstance(given, ClientTask):
+        from async_hfl.adapters.learner import ClientLearner
+
+        return ClientLearner(
+            partial(load_client_task, name, devices, seed),
+            shown(name),
+            devices,
+            seed,
+            gradient=recipe.gradient,
+            threshold=threshold,
+            places=places,
+            processes=None if places is None and not is_object(name) else 0,
+        )
+    if isinstance(given, TorchTask):
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
-        here = is_object(name)
-        return TorchLearner(source, shown(name), devices, seed, recipe, threshold=threshold, refresh=refresh, here=here)
+        count = 0 if is_object(name) else None
+        return TorchLearner(
+            source, shown(name), devices, seed, recipe, threshold=threshold, refresh=refresh, processes=count
+        )
     from async_hfl.learning.tasks.task_learner import (  # imports JAX, which a task in PyTorch does not need
         TaskLearner,
         decide_vectors,
@@ -77,7 +101,8 @@ def own_jax_task(name: str, devices: int, seed: int, *, threshold: float | None 
     """The task in the form that the training engine takes."""
     own = _given(name, devices, seed)
     if not isinstance(own, OwnTask):
-        raise SettingsError(f"{shown(name)}: is a task in PyTorch, which JAX cannot train")
+        kind = "in PyTorch, which JAX cannot train" if isinstance(own, TorchTask) else "whose clients train it"
+        raise SettingsError(f"{shown(name)}: is a task {kind}")
     from async_hfl.learning.own.build import own_task
 
     return own_task(own, shown(name), devices, seed, threshold=threshold, refresh=refresh)
@@ -91,17 +116,26 @@ def own_optimiser_kind(name: str, devices: int, seed: int) -> Literal["none", "t
     return "function" if callable(given.optimiser) else "transformation"
 
 
-def is_torch_task(name: str, devices: int, seed: int) -> bool:
-    return isinstance(_given(name, devices, seed), TorchTask)
+def own_kind(name: str, devices: int, seed: int) -> Kind:
+    """The way in which the task is trained."""
+    given = _given(name, devices, seed)
+    return "torch" if isinstance(given, TorchTask) else "clients" if isinstance(given, ClientTask) else "jax"
 
 
 def own_data(name: str, devices: int, seed: int) -> OwnData:
     """The data alone, dealt over the devices."""
-    return checked_data(_given(name, devices, seed), devices, seed, TaskErrors(shown(name)))
+    return checked_data(_with_data(name, devices, seed), devices, seed, TaskErrors(shown(name)))
 
 
 def own_class_names(name: str, devices: int, seed: int) -> tuple[str, ...]:
-    return tuple(map(str, _given(name, devices, seed).class_names))
+    return tuple(map(str, _with_data(name, devices, seed).class_names))
+
+
+def _with_data(name: str, devices: int, seed: int) -> UserTask:
+    given = _given(name, devices, seed)
+    if not isinstance(given, UserTask):
+        raise SettingsError(f"{name}: the data is with its clients, which alone read it")
+    return given
 
 
 def load_torch_task(name: str, devices: int, seed: int) -> TorchTask:
@@ -112,12 +146,20 @@ def load_torch_task(name: str, devices: int, seed: int) -> TorchTask:
     return own
 
 
-def _given(name: str, devices: int, seed: int) -> OwnTask | TorchTask:
+def load_client_task(name: str, devices: int, seed: int) -> ClientTask:
+    """The task whose clients train it. Every process that calls them calls this, and so loads the user's files."""
+    own = _given(name, devices, seed)
+    if not isinstance(own, ClientTask):
+        raise InternalError(f"{name} is a ClientTask in one process and not in another")
+    return own
+
+
+def _given(name: str, devices: int, seed: int) -> Goal:
     return _made_once(name, _content(name), devices, seed)
 
 
 @lru_cache(maxsize=2)
-def _made_once(name: str, content: str, devices: int, seed: int) -> OwnTask | TorchTask:
+def _made_once(name: str, content: str, devices: int, seed: int) -> Goal:
     """Composing the settings and building the learner both ask; reading the data may take a while."""
     return made_task(_loaded_once(name, content), shown(name), devices, seed)
 

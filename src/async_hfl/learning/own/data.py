@@ -14,7 +14,7 @@ from async_hfl.learning.datasets.samples import Dataset, Samples
 from async_hfl.learning.own.task import UserTask
 from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.partition.dealing import Rows
-from async_hfl.learning.partition.registry import PARTITIONERS, partition
+from async_hfl.learning.partition.registry import PARTITIONERS, Partitioner, partition
 
 _INT32 = np.iinfo(np.int32)
 
@@ -44,14 +44,22 @@ def checked_data(task: UserTask, devices: int, seed: int, errors: TaskErrors) ->
 
 
 def _partitioned(task: UserTask, dataset: Dataset, devices: int, seed: int, errors: TaskErrors) -> tuple[Rows, ...]:
-    known = PARTITIONERS[task.partition].arguments if task.partition in PARTITIONERS else {}
-    unknown = [name for name in task.arguments if known and name not in known]
-    if unknown:
-        raise errors.invalid("arguments", f"{task.partition} has no {unknown[0]!r}; it has {', '.join(known)}")
+    if task.partition in PARTITIONERS:
+        _check_arguments(task, PARTITIONERS[task.partition], errors)
     try:
         return partition(task.partition, dataset, devices, seed, task.arguments)
     except (DataError, SettingsError) as error:
         raise errors.invalid("partition", str(error).removeprefix("task.partition = ")) from error
+
+
+def _check_arguments(task: UserTask, chosen: Partitioner, errors: TaskErrors) -> None:
+    for name in task.arguments:
+        if name not in chosen.names:
+            known = ", ".join(f"{s} (or {a})" if a != s else s for s, a in chosen.arguments.items())
+            raise errors.invalid("arguments", f"{task.partition} has no {name!r}; it has {known}")
+    for setting, argument in chosen.arguments.items():
+        if setting != argument and setting in task.arguments and argument in task.arguments:
+            raise errors.invalid("arguments", f"{setting} and {argument} are the same; give one of them")
 
 
 def _from_shards(shards: Sequence[Any], devices: int, errors: TaskErrors) -> tuple[Samples, tuple[Rows, ...]]:

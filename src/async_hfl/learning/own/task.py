@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from math import isclose, isfinite, isnan
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -29,11 +29,9 @@ _TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class UserTask:
-    """The loss, metric, target and data of a task, whichever library its model is written in."""
+class Goal:
+    """The metric of a task and what it shall reach."""
 
-    loss: Callable[[Any, Any], Any] | str = "cross-entropy"
-    """(outputs, targets) -> one number per sample; or "cross-entropy" or "squared-error"."""
     metric: Callable[[Any, Any], Any] | str = "accuracy"
     """"accuracy", "squared-error", "absolute-error" or "loss"; or (outputs, targets) -> one number per sample."""
     target: float
@@ -42,13 +40,24 @@ class UserTask:
     """Side of the target on which the metric shall be, "at_least" or "at_most"; required for a metric of your own."""
     ladder: Sequence[float] = ()
     """Further targets that the summary of a run looks up, from the easiest to the hardest."""
+    reports_any_metric: ClassVar[bool] = False
+    """True if the metric may be any name, namely what the user's own code reports."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class UserTask(Goal):
+    """The loss, metric, target and data of a task, whichever library its model is written in."""
+
+    loss: Callable[[Any, Any], Any] | str = "cross-entropy"
+    """(outputs, targets) -> one number per sample; or "cross-entropy" or "squared-error"."""
     shards: Sequence[Shard] | None = None
     """The training data of each device. Give either these, or `train` with a `partition`."""
     train: Shard | None = None
     partition: str = "iid"
     """The partitioner for `train`: iid, by_class, pathological, dirichlet, shard or by_size."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Arguments of the partitioner, named as the settings are: {"dirichlet_alpha": 0.3}."""
+    """Arguments of the partitioner, named as the settings or as in Flower Datasets: {"dirichlet_alpha": 0.3} or
+    {"alpha": 0.3}."""
     test: Shard
     class_names: Sequence[str] = ()
 
@@ -77,13 +86,13 @@ class TorchTask(UserTask):
     """() -> a new torch.nn.Module. PyTorch's generator is seeded before the call."""
 
 
-def load_task(value: object, name: str, devices: int, seed: int) -> OwnTask | TorchTask:
+def load_task(value: object, name: str, devices: int, seed: int) -> Goal:
     """Return the task that the user's file defines. `value` is the object in the file called `name`, FILE.py:NAME."""
     errors = TaskErrors(name)
-    if callable(value) and not isinstance(value, OwnTask | TorchTask | type):
+    if callable(value) and not isinstance(value, Goal | type):
         with errors.during("task(devices, seed)"):
             value = value(devices, seed)
-    if not isinstance(value, OwnTask | TorchTask):
+    if not isinstance(value, Goal):
         kind = "None" if value is None else f"a {getattr(value, '__name__', type(value).__name__)}"
         raise errors.invalid(
             "task", f"is {kind}; give an async_hfl.OwnTask, or a function (devices, seed) that returns one"
@@ -132,7 +141,7 @@ def check_independent(
         )
 
 
-def task_ladder(task: UserTask, errors: TaskErrors) -> list[float]:
+def task_ladder(task: Goal, errors: TaskErrors) -> list[float]:
     """Return the ladder of targets as numbers; their range and order are checked with the settings."""
     ladder = task.ladder
     if not isinstance(ladder, Sequence) or not all(
@@ -142,14 +151,16 @@ def task_ladder(task: UserTask, errors: TaskErrors) -> list[float]:
     return [float(step) for step in ladder]
 
 
-def task_target(task: UserTask, errors: TaskErrors, threshold: float | None = None) -> Target:
+def task_target(task: Goal, errors: TaskErrors, threshold: float | None = None) -> Target:
     """Return the target of a run. `threshold`, if a setting gives one, replaces the task's own."""
     metric, wanted, direction = task.metric, task.target, task.direction
     if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not isfinite(wanted):
         raise errors.invalid("target", f"is {wanted!r}; give the number that the metric shall reach")
     if direction not in (None, "at_least", "at_most"):
         raise errors.invalid("direction", f"is {direction!r}; give 'at_least' or 'at_most'")
-    if direction is None and callable(metric):
+    own = metric not in METRICS if task.reports_any_metric else callable(metric)
+    if direction is None and own:
         raise errors.invalid("direction", "a metric of your own needs one: 'at_least' or 'at_most'")
-    name, value = function_name(metric, METRICS, "metric", errors), float(wanted if threshold is None else threshold)
+    name = str(metric) if task.reports_any_metric else function_name(metric, METRICS, "metric", errors)
+    value = float(wanted if threshold is None else threshold)
     return Target(name, value, direction or metric_direction(name))

@@ -23,6 +23,11 @@ class Partitioner:
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Setting (task.NAME) -> argument, which has Flower's name."""
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that an argument may be called: as its setting, or as in Flower Datasets."""
+        return tuple(dict.fromkeys([*self.arguments, *self.arguments.values()]))
+
 
 _SAMPLES = {"samples_per_device": "samples_per_device"}
 
@@ -69,15 +74,16 @@ PARTITIONERS: dict[str, Partitioner] = {
 def partition(name: str, dataset: Dataset, devices: int, seed: int, settings: Mapping[str, Any]) -> tuple[Rows, ...]:
     """Return the rows of the training set of each device.
 
-    `settings` are those of the task; a partition reads those it knows. A setting that is None counts as not given, so
-    that the partition's own default holds.
+    `settings` are those of the task, or arguments by Flower's names; a partition reads those it knows. A value that is
+    None counts as not given, so that the partition's own default holds.
     """
     if name not in PARTITIONERS:
         raise SettingsError(f"task.partition = {name!r}: there is {', '.join(PARTITIONERS)}")
     chosen = PARTITIONERS[name]
     given = {
-        argument: settings[setting]
+        argument: settings[called]
         for setting, argument in chosen.arguments.items()
-        if settings.get(setting) is not None
+        for called in dict.fromkeys((setting, argument))
+        if settings.get(called) is not None
     }
     return chosen.deal(dataset, devices, seed, **given)

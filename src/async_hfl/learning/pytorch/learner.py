@@ -1,4 +1,5 @@
-"""The learner for a task in PyTorch: one single-threaded process per core, each with one job at a time.
+"""The learner for a task in PyTorch: one single-threaded process per core, each with one job at a time. In the training
+process of a device, it works in that process itself.
 
 Each process loads the user's file itself, so no code is sent. A digest checks that it finds the same data. A task that
 was made in Python is trained in this process.
@@ -24,6 +25,7 @@ from async_hfl.learning.engine.runtime import usable_cores
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.task import TorchTask, task_target
 from async_hfl.learning.own.task_errors import TaskErrors
+from async_hfl.learning.partition.dealing import Rows
 from async_hfl.learning.pytorch.processes import Processes, ThisProcess
 from async_hfl.learning.pytorch.worker import TorchWorker
 from async_hfl.learning.tasks.refresh import Refresh
@@ -50,9 +52,10 @@ class TorchLearner:
         threshold: float | None = None,
         refresh: float = 0.0,
         processes: int | None = None,
-        here: bool = False,
+        judged: Sequence[Rows] = (),
     ) -> None:
-        """Check the task. With `here` it is trained in this process, because no other one can load it."""
+        """`processes`: their number; 0 to train in this process, which may not start others or alone can load the task.
+        `judged`: rows of the test set on which each device evaluates; by default, its training samples."""
         if find_spec("torch") is None:
             raise SettingsError(f"{name}: needs PyTorch; install it with `pip install 'async-hfl[torch]'`")
         errors = TaskErrors(name)
@@ -66,9 +69,10 @@ class TorchLearner:
         self._static = recipe.static
         self._refresh = Refresh(data.owned, data.train.targets, classes=data.classes, share=refresh, seed=seed)
         make = partial(_make_worker, source, name, devices, seed, recipe, _digest(data))
-        self._count = 1 if here else processes or usable_cores()
+        self._judged = judged
+        self._count = usable_cores() if processes is None else processes
         self._processes: Processes[TorchWorker] | ThisProcess[TorchWorker]
-        self._processes = ThisProcess(make) if here else Processes(self._count, make, name)
+        self._processes = Processes(self._count, make, name) if self._count else ThisProcess(make)
         [(self.layout, self.gradient_size)] = self._processes.answers([TorchWorker.description])
         self.model_bytes = 4 * self.layout.size
 
@@ -78,7 +82,7 @@ class TorchLearner:
 
     def compile(self) -> None:
         """Load the libraries and the data in every process. There is nothing to compile."""
-        self._processes.answers([TorchWorker.description] * self._count)
+        self._processes.answers([TorchWorker.description] * max(1, self._count))
 
     def close(self) -> None:
         """Stop the processes; a later call starts them again."""
@@ -127,7 +131,9 @@ class TorchLearner:
         return evaluation
 
     def evaluate_by_device(self, weights: Weights) -> list[Evaluation | None]:
-        """Evaluate on the device's training samples, at most `_ROWS` of them, evenly spaced."""
+        """Evaluate on the device's own part of the test set, else on at most `_ROWS` of its training samples."""
+        if self._judged:
+            return [*self._evaluated(weights, self._judged, of_test=True)]
         spaced = [rows[:: -(-len(rows) // _ROWS)] for rows in self.data.owned]
         return [*self._evaluated(weights, spaced, of_test=False)]
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar, final
@@ -101,8 +103,8 @@ class Processes(Generic[W]):
 
 @final
 class ThisProcess(Generic[W]):
-    """The same interface without other processes, for a task that only this one has. The settings of PyTorch and its
-    generator are the caller's again after each call."""
+    """One worker in this process, for owners that may not start others, such as the training child of a device, and for
+    tasks that only this process has. The threads of PyTorch and its generator are the caller's again after each call."""
 
     def __init__(self, make: Callable[[], W]) -> None:
         self._make = make
@@ -112,16 +114,27 @@ class ThisProcess(Generic[W]):
         self._worker = None
 
     def answers(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
-        import torch
+        """Return the answers in the order of the requests."""
+        with _torch_kept():
+            worker = self._worker = self._worker or self._make()
+            return [request(worker) for request in requests]
 
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with torch.random.fork_rng(devices=[]):
-                worker = self._worker = self._worker or self._make()
-                return [request(worker) for request in requests]
-        finally:
-            torch.set_num_threads(threads)
+
+@contextmanager
+def _torch_kept() -> Iterator[None]:
+    """Use one thread of PyTorch, and restore its number of threads and its generator; without effect before PyTorch is
+    imported, by whoever needs it."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _stop(running: list[tuple[BaseProcess, Connection]]) -> None:

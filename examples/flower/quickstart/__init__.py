@@ -1,0 +1,1 @@
+"""Flower code as its quick-start is built: nothing here knows async-hfl."""

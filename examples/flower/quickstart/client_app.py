@@ -1,0 +1,49 @@
+"""A ClientApp with functions for messages, which keeps a counter in the state of its context."""
+
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from quickstart.task import Net, load_data
+from quickstart.task import test as test_fn
+from quickstart.task import train as train_fn
+
+app = ClientApp()
+
+
+@app.train()
+def train(msg: Message, context: Context):
+    model = Net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    model.to(device)
+
+    partition_id = context.node_config["partition-id"]
+    num_partitions = context.node_config["num-partitions"]
+    trainloader, _ = load_data(partition_id, num_partitions, context.run_config["batch-size"])
+
+    train_loss = train_fn(
+        model, trainloader, context.run_config["local-epochs"], msg.content["config"]["lr"], device
+    )  # fmt: skip
+    earlier = context.state["jobs"]["done"] if "jobs" in context.state else 0
+    context.state["jobs"] = ConfigRecord({"done": earlier + 1})
+
+    metrics = {"train_loss": train_loss, "num-examples": len(trainloader.dataset), "jobs-done": earlier + 1}
+    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})
+    return Message(content=content, reply_to=msg)
+
+
+@app.evaluate()
+def evaluate(msg: Message, context: Context):
+    model = Net()
+    model.load_state_dict(msg.content["arrays"].to_torch_state_dict())
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    model.to(device)
+
+    partition_id = context.node_config["partition-id"]
+    num_partitions = context.node_config["num-partitions"]
+    _, valloader = load_data(partition_id, num_partitions, context.run_config["batch-size"])
+
+    eval_loss, eval_acc = test_fn(model, valloader, device)
+    metrics = {"eval_loss": eval_loss, "eval_acc": eval_acc, "num-examples": len(valloader.dataset)}
+    return Message(content=RecordDict({"metrics": MetricRecord(metrics)}), reply_to=msg)
