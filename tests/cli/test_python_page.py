@@ -19,6 +19,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
 TABLE = [row.split("|")[1:3] for row in PAGE.partition("## Every command")[2].splitlines() if row.startswith("| `")]
 
 
+@pytest.mark.long
 def test_the_code_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for needed in ("pandas", "matplotlib"):
         pytest.importorskip(needed)

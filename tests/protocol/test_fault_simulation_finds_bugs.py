@@ -137,8 +137,8 @@ BREAKAGES = {
     "move statistics by changes in a period": (
         "periods",
         "nodes/gateway/aggregation/periods.py",
-        "            trained=config.gradient_size,\n",
-        "",
+        "weights, trained=config.gradient_size)",
+        "weights)",
     ),
     "relay the model that the device was sent": (
         "relay",

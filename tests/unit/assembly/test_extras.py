@@ -69,6 +69,7 @@ def test_the_extras_of_the_project() -> None:
     assert "async-hfl[plots,deployment,privacy]" in extras["dev"], "the tests need them"
 
 
+@pytest.mark.long
 def test_the_demo_needs_no_extra(tmp_path: Path) -> None:
     done = bare(tmp_path, "demo", "--out", "demo")
     assert done.returncode == 0, done.stderr

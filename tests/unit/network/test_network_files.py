@@ -162,7 +162,7 @@ def test_mistakes_in_geojson(tmp_path: Path, text: str, told: str) -> None:
 
 
 def test_a_missing_network_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none.csv: no such file; give the network's file"):
+    with pytest.raises(DataError, match=r"none.csv: no such file; give the path of the network's file"):
         read_network_file(tmp_path / "none.csv")
     with pytest.raises(DataError, match="cannot be read"):
         read_network_file(tmp_path)

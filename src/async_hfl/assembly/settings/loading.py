@@ -19,8 +19,10 @@ from typing import Any
 
 import msgspec
 
-from async_hfl.assembly.settings.checks import PACKAGED, check
-from async_hfl.assembly.settings.client_settings import check_client_settings
+from async_hfl.assembly.settings.checks.client_tasks import check_client_settings
+from async_hfl.assembly.settings.checks.consistency import PACKAGED, check
+from async_hfl.assembly.settings.checks.own_optimiser import check_own_optimiser
+from async_hfl.assembly.settings.checks.target_range import check_targets
 from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.named_files import (
     FROM_FILE,
@@ -31,10 +33,8 @@ from async_hfl.assembly.settings.named_files import (
     read_toml,
 )
 from async_hfl.assembly.settings.network_kinds import devices_of_file
-from async_hfl.assembly.settings.own_optimiser import check_own_optimiser
 from async_hfl.assembly.settings.renamed import renaming, without_removed
 from async_hfl.assembly.settings.schema import RunChoice, Settings
-from async_hfl.assembly.settings.target_range import check_targets
 from async_hfl.assembly.settings.type_description import describe_field
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_settings

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from async_hfl.assembly.settings.checks import check
+from async_hfl.assembly.settings.checks.consistency import check
 from async_hfl.assembly.settings.documentation.entries import Setting, reference
 from async_hfl.assembly.settings.documentation.toml_text import toml_value
 from async_hfl.assembly.settings.loading import Composed, Table

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from async_hfl.assembly.build.aggregation_rules import CLOUD_RULES, GATEWAY_RULES, Registered, check_known
-from async_hfl.assembly.settings.contributions import check_contributions
+from async_hfl.assembly.settings.checks.contributions import check_contributions
 from async_hfl.assembly.settings.environment import OutagesSection, RadioSection
 from async_hfl.assembly.settings.network_kinds import BY_RADIO, DEPLOYED, READ_BY, network_kind
 from async_hfl.assembly.settings.schema import Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from async_hfl.assembly.settings.checks import PACKAGED
+from async_hfl.assembly.settings.checks.consistency import PACKAGED
 from async_hfl.assembly.settings.schema import Settings
 from async_hfl.assembly.user_code.loading import is_user_code
 from async_hfl.assembly.user_code.user_task import own_kind
