@@ -78,6 +78,7 @@ def test_killed_once(rows: int, uninterrupted: tuple[Path, dict[str, Any]], call
     assert_same(run, done.json, *uninterrupted)
 
 
+@pytest.mark.long
 def test_killed_twice_in_a_row(uninterrupted: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     run = tmp_path / "run"
     kill_at(run, 12, "run", *DIGITS, "--out", "run", "--json")

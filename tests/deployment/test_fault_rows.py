@@ -7,6 +7,7 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
 from fault_rows import write_row
 from fault_scene import HANG_GUARD_S, assert_nothing_lost, scene
 
@@ -152,6 +153,7 @@ def test_a_node_of_an_old_run_is_refused(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+@pytest.mark.long
 def test_a_gateway_is_gone_for_good(tmp_path: Path) -> None:
     async def play() -> None:
         async with scene(tmp_path, devices_per_process=4, settings=("gateway.epochs=4",)) as stage:

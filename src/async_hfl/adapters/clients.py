@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from async_hfl.adapters.arrays import Array
 
 Config: TypeAlias = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
-"""What a call passes to the client as its configuration; a function gets the number of the device's job, from 1."""
+"""The configuration that a call passes to the client; a function gets the number of the device's job, from 1."""
 
 
 class Model(NamedTuple):
@@ -39,12 +39,12 @@ class Call:
     seed: int
     """Seeds the generators before the client trains."""
     state: bytes = b""
-    """What the client left in `context.state`, in Flower's own format."""
+    """The contents of `context.state` after the call, in Flower's own format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What a client returned from training."""
+    """The result of training, as a client returned it."""
 
     arrays: Sequence[Any]
     samples: int
@@ -54,7 +54,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What a client returned from an evaluation."""
+    """The result of an evaluation, as a client returned it."""
 
     samples: int
     metrics: Mapping[str, Any]

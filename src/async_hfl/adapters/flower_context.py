@@ -13,7 +13,7 @@ from async_hfl.core.errors import TaskError
 
 @dataclass(slots=True)
 class PlainContext:
-    """What a client without Flower gets."""
+    """The context for a client without Flower."""
 
     node_id: int
     node_config: dict[str, Any]

@@ -24,7 +24,7 @@ SERVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a device keeps between its jobs and nobody else sees."""
+    """The private memory of a device between its jobs."""
 
     integers: tuple[Array, ...] = ()
     """The newest integer arrays; empty for the initial ones."""
@@ -38,7 +38,7 @@ class Trained(NamedTuple):
     loss: float
     kept: Kept
     derived: tuple[str, ...]
-    """What the client did not report, and what was taken instead."""
+    """Values that the client did not report, and those taken instead."""
 
 
 class Judged(NamedTuple):

@@ -22,7 +22,7 @@ from async_hfl.reports.terminal.notebook import as_html
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ShownData:
-    """How the data of a task is distributed over the devices. In a notebook it prints its summary."""
+    """The distribution of a task's data over the devices. In a notebook it prints its summary."""
 
     held: DataDistribution
 

@@ -82,6 +82,7 @@ def test_cifar10() -> None:
     np.testing.assert_allclose(pixels.std(axis=(0, 1, 2)), 1, atol=0.02)
 
 
+@pytest.mark.long
 def test_har() -> None:
     data = load_har()
     check_size(data)

@@ -81,8 +81,8 @@ INT8, INT4_UP = "transfer.encoding=int8", "transfer.up=int4"
 @pytest.mark.parametrize(
     ("method", "transfer"),
     [
-        *(("async-hfl", INT8), ("two-tier", INT4_UP), ("semi-async", INT4_UP)),
-        *(pytest.param(method, INT4_UP, marks=pytest.mark.long) for method in ("async-hfl", "sync-random")),
+        *(("async-hfl", INT8), ("semi-async", INT4_UP)),
+        *(pytest.param(method, INT4_UP, marks=pytest.mark.long) for method in ("async-hfl", "two-tier", "sync-random")),
         *(pytest.param(method, INT8, marks=pytest.mark.long) for method in ("two-tier", "sync-random", "semi-async")),
     ],
 )

@@ -66,7 +66,7 @@ class UtilitySection(Section, frozen=True):
     from the weights at no extra bytes: (w_sent - w) / (learning_rate times steps). With Adam it is no gradient, but the
     mean of normalised steps, whose length hardly depends on the loss."""
     compression: Literal["none", "pca", "sketch"] = "none"
-    """How gradients are compressed on their way: not, by principal components, or by a sketch."""
+    """Compression of gradients that are sent: none, by principal components, or by a sketch."""
     components: Count = 30
     """pca: most principal components of the warm-up gradients, onto which later gradients are projected."""
     sketch_size: Count = 256

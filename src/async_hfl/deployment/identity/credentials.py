@@ -117,7 +117,7 @@ class Certified:
         self._handshakes = 0
         self._authorities: list[x509.Certificate] = []
         self._stamps: list[tuple[int, int, int]] = []
-        """Of the files that were read last, whether they could be used or not."""
+        """The stamps of the files that were read last, whether they could be used or not."""
         self._load()
         self._check_time()
         self._read_revoked()

@@ -40,7 +40,7 @@ _MOST_SECONDS = 1e9
 """Thirty years."""
 _LARGEST = 1e18
 _MOST_ITEMS = 2**17
-"""Of a list; lists of devices have no device twice, so they are shorter in a smaller run."""
+"""The most entries of a list. Lists of devices have no device twice, so they are shorter in a smaller run."""
 _SECONDS = {"download_s", "training_s", "round_latency", "reference_latency"}
 _DEVICE_FIELDS = {"device", "devices", "lost", "heard"}
 _MOST_TEXT = 4096

@@ -54,7 +54,7 @@ class Joining:
     compares: bool = False
     """True if the node keeps marks; release 0.2.0 does not."""
     marks: tuple[Mark, ...] = ()
-    """What the node knows of its exchange with each server that it has joined."""
+    """The node's knowledge of its exchange with each server that it has joined."""
     knows: Mapping[str, int] = field(default_factory=dict)
     """The highest numbers that a gateway knows, such as the cloud epoch, by name. An operator is told them."""
 

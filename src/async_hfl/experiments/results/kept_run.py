@@ -15,7 +15,7 @@ from async_hfl.journal.run_directory import RunDirectory
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal[1] = 1
     digest: str
-    """Of everything that the result depends on but the versions of libraries; equal for equal settings."""
+    """The digest of everything that the result depends on but the versions of libraries; equal for equal settings."""
     task: str
     method: str
     network: str

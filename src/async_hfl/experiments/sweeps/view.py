@@ -30,7 +30,7 @@ class SweepView:
         self._live: LiveDisplay | None = None
         self._total = self._already_complete = self._ended = 0
         self._notes: list[Text] = []
-        """What was said, where the display is all that is shown: in a notebook."""
+        """The lines printed so far, where the display is all that is shown: in a notebook."""
         self._running: dict[str, tuple[PlannedRun, dict[str, Any]]] = {}
         self._began = time.monotonic()
 

@@ -15,7 +15,7 @@ class Tuned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     seeds: list[int]
     """The seeds of the runs from which they were chosen; no result may be reported on these."""
     digest: str
-    """Of the tuning file."""
+    """The digest of the tuning file."""
     made: str
     """The time at which they were chosen, in UTC."""
     under: list[str] = msgspec.field(default_factory=list)

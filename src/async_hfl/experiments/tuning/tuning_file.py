@@ -71,7 +71,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     made: str
     """The time at which the choice was made, in UTC."""
     version: str
-    """Of async-hfl."""
+    """The version of async-hfl."""
 
     @property
     def place(self) -> Place:

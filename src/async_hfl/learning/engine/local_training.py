@@ -39,7 +39,7 @@ class Progress(NamedTuple):
     """Trained weights."""
     statistics: Named
     state: State
-    """What the optimiser remembers."""
+    """The state of the optimiser."""
     sums: Array
 
 

@@ -40,9 +40,9 @@ class Setting:
     unit: str
     """Empty for a plain number, a text or a choice."""
     section_reader: str
-    """What reads the settings of the section."""
+    """The readers of the section's settings."""
     only: str
-    """Where the setting applies, if not everywhere: a method of aggregation, a kind of network, a task."""
+    """The only places where the setting applies, if any: a method of aggregation, a kind of network, a task."""
     meaning: str
     set_by: tuple[str, ...] = ()
     """Packaged files that give another value."""
