@@ -23,6 +23,8 @@ PICTURES = (".png", ".svg", ".pdf")
 _DASHES = ("-", "--", ":", "-.")
 _POINTS = 400
 _FAR = 6
+_MOST_INSIDE = 12
+"""The most lines whose legend has room inside the axes."""
 _SCALES = {"seconds": (3600.0, "hours"), "bytes": (1e6, "MB"), "joules": (1e3, "kJ")}
 
 
@@ -100,13 +102,14 @@ def _finish_row(row: Any, name: str, runs: list[ComparedRun]) -> None:
 
 def draw_figure(figure: Figure, path: Path) -> None:
     """Draw lines against numbers, or grouped bars for categories."""
-    made = _figure(6.4, 4.2)
+    crowded = len(figure.lines) > _MOST_INSIDE
+    made = _figure(10.0, max(4.2, 0.16 * len(figure.lines))) if crowded else _figure(6.4, 4.2)
     axes = made.subplots()
     unit, unit_name = _SCALES.get(figure.kind, (1.0, ""))
     categories = list(dict.fromkeys(x for line in figure.lines for x in line.x))
     bars = figure.bars or any(isinstance(x, str) for x in categories)
     for number, line in enumerate(figure.lines):
-        style = {"color": COLOURS[number % len(COLOURS)], "label": _plain(line.name)}
+        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "label": _plain(line.name)}
         known = [place for place, value in enumerate(line.y) if value is not None]
         y = np.array([line.y[place] for place in known], np.float64) / unit
         spread = None
@@ -124,6 +127,8 @@ def draw_figure(figure: Figure, path: Path) -> None:
             x = np.array([categories.index(line.x[place]) for place in known]) + (number + 0.5) * wide - 0.4
             axes.bar(x, y, wide * 0.92, yerr=spread, capsize=3, **style)
         else:
+            if crowded:
+                style |= {"linestyle": _DASHES[number // len(COLOURS) % len(_DASHES)], "markersize": 2, "linewidth": 1}
             axes.errorbar([line.x[place] for place in known], y, yerr=spread, marker="o", capsize=3, **style)
     if bars:
         axes.set_xticks(range(len(categories)), [_plain(str(x)) for x in categories])
@@ -134,7 +139,9 @@ def draw_figure(figure: Figure, path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    if len(figure.lines) > 1:
+    if crowded:
+        made.legend(loc="outside right upper", frameon=False, fontsize=7)
+    elif len(figure.lines) > 1:
         axes.legend(frameon=False, fontsize=8)
     axes.set_title(_plain(figure.title), loc="left", fontsize=11)
     save(made, path)
