@@ -39,7 +39,7 @@ class Call:
     seed: int
     """Seeds the generators before the client trains."""
     state: bytes = b""
-    """The contents of `context.state` after the call, in Flower's own format."""
+    """The contents of `context.state` as the client's last call left them, in Flower's own format."""
 
 
 @dataclass(frozen=True, slots=True)
