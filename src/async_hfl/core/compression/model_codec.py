@@ -5,7 +5,8 @@ since the model that the sender was given travels, with error feedback. What the
 With the encoding "float32" a model travels as it is, and as a whole, in either direction.
 
 The codec of a process also remembers decoded models, so that in a simulation all receivers of the same bytes share one
-array. In a simulation, where it serves the sender as well as the receiver, it remembers what a change decodes to, too.
+array. In a simulation, where it serves the sender as well as the receiver, nothing is decoded: an encoder knows already
+what its bytes decode to.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class ModelCodec:
         self._scratch = Scratch()
         self._simulated = simulated
         self._decoded: dict[int, tuple[weakref.ref[Any], Weights | None, HostVector]] = {}
-        """Decoded models, and the base of those that travel as a change. By the identity of the encoded model, which
+        """Decoded vectors, and the base of those that travel as a change. By the identity of the encoded vector, which
         removes its entry when it is gone."""
 
     @property
@@ -94,22 +95,37 @@ class ModelCodec:
     # Whole models, downwards -------------------------------------------------------------------------------------
 
     def encode_model(self, weights: Weights, key: int) -> Model:
-        if not self.encodes_down:
-            return weights
-        if isinstance(weights, DeviceVector):
-            return weights.encode(self.down, self.trained, key)
-        return codec.encode(weights, self.down, self.trained, key, self._scratch)
+        return self._encode(weights, self.down, key) if self.encodes_down else weights
 
     def decode_model(self, model: Model) -> Weights:
-        if not self.encodes_down:
-            return plain_vector(model)
+        return self._decode(model, self.down, self.size) if self.encodes_down else plain_vector(model)
+
+    def _encode(self, vector: Vector, kind: EncodingKind, key: int) -> Model:
+        if isinstance(vector, DeviceVector):
+            return vector.encode(kind, self.trained, key)
+        decoded = self._decoded_too(len(vector))
+        encoded = codec.encode(vector, kind, self.trained, key, self._scratch, decoded)
+        self._remember_finite(encoded, kind, None, decoded)
+        return encoded
+
+    def _decode(self, model: Model, kind: EncodingKind, size: int) -> Vector:
         if not isinstance(model, np.ndarray):
             return _on_device(model).decoded
         known = self._remembered(model, None)
         if known is None:
-            known = codec.decode(_bytes(model), self.down, self.size, self.trained)
+            known = codec.decode(_bytes(model), kind, size, self.trained)
             self._remember(model, None, known)
         return known
+
+    def _decoded_too(self, size: int) -> HostVector | None:
+        """Return memory for the decoded vector, if encoders are to compute it."""
+        return np.empty(size, np.float32) if self._simulated else None
+
+    def _remember_finite(
+        self, encoded: Encoded, kind: EncodingKind, base: Weights | None, decoded: HostVector | None
+    ) -> None:
+        if decoded is not None and is_finite(encoded, kind, len(decoded), self.trained):
+            self._remember(encoded, base, frozen(decoded))
 
     def _remembered(self, model: Model, base: Weights | None) -> HostVector | None:
         known = self._decoded.get(id(model))
@@ -129,12 +145,11 @@ class ModelCodec:
         if isinstance(weights, DeviceVector):
             return weights.encode_change(base, memory, self.up, self.trained, key)
         left = None if memory is None else to_host(memory)
-        decoded = np.empty(self.size, np.float32) if self._simulated else None
+        decoded = self._decoded_too(self.size)
         change, left = codec.encode_change(
             weights, to_host(base), left, self.up, self.trained, key, self._scratch, decoded
         )
-        if decoded is not None and is_finite(change, self.up, self.size, self.trained):
-            self._remember(change, base, frozen(decoded))
+        self._remember_finite(change, self.up, base, decoded)
         return change, left
 
     def decode_change(self, change: Model, base: Weights) -> Weights:
@@ -151,19 +166,11 @@ class ModelCodec:
     def encode_gradient(self, gradient: Vector, direction: Direction, key: int) -> Model:
         """Encode a gradient, if gradients travel encoded."""
         kind = self._gradient_kind(direction)
-        if kind == "float32":
-            return gradient
-        if isinstance(gradient, DeviceVector):
-            return gradient.encode(kind, self.trained, key)
-        return codec.encode(gradient, kind, self.trained, key, self._scratch)
+        return gradient if kind == "float32" else self._encode(gradient, kind, key)
 
     def decode_gradient(self, gradient: Model, direction: Direction) -> Vector:
         kind = self._gradient_kind(direction)
-        if kind == "float32":
-            return plain_vector(gradient)
-        if not isinstance(gradient, np.ndarray):
-            return _on_device(gradient).decoded
-        return codec.decode(_bytes(gradient), kind, self.trained, self.trained)
+        return plain_vector(gradient) if kind == "float32" else self._decode(gradient, kind, self.trained)
 
     def encodes_gradient(self, direction: Direction) -> bool:
         return self._gradient_kind(direction) != "float32"
