@@ -35,8 +35,18 @@ from async_hfl.core.vectors import HostVector
 from async_hfl.core.weights import frozen
 
 
-def encode(vector: HostVector, kind: EncodingKind, trained: int, key: int, scratch: Scratch | None = None) -> Encoded:
-    """Return the encoded vector. Values that are not finite are marked, so that a receiver refuses the vector."""
+def encode(
+    vector: HostVector,
+    kind: EncodingKind,
+    trained: int,
+    key: int,
+    scratch: Scratch | None = None,
+    decoded: HostVector | None = None,
+) -> Encoded:
+    """Return the encoded vector. Values that are not finite are marked, so that a receiver refuses the vector.
+
+    If all values are finite, `decoded` is given what `decode` will return, for less than that costs.
+    """
     scratch = scratch or Scratch()
     encoded, parts = _empty(kind, len(vector), trained)
     parts.rest[:] = vector[trained:]
@@ -49,6 +59,10 @@ def encode(vector: HostVector, kind: EncodingKind, trained: int, key: int, scrat
                 padded[: len(values)] = values
                 values = padded
             rounding.encode(values, part)
+            if decoded is not None:
+                np.copyto(decoded[part], rounding.decoded(part))
+    if decoded is not None:
+        decoded[trained:] = vector[trained:]
     return _sealed(encoded)
 
 

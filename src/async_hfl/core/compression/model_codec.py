@@ -5,8 +5,8 @@ since the model that the sender was given travels, with error feedback. What the
 With the encoding "float32" a model travels as it is, and as a whole, in either direction.
 
 The codec of a process also remembers decoded models, so that in a simulation all receivers of the same bytes share one
-array. In a simulation, where it serves the sender as well as the receiver, it remembers what a change decodes to, too,
-and the bytes of which a gradient was decoded: that gradient travels on as those bytes.
+array. In a simulation, where it serves the sender as well as the receiver, nothing is decoded: an encoder knows already
+what its bytes decode to. A gradient that was decoded travels on as the bytes of which it was decoded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ModelCodec:
         self._scratch = Scratch()
         self._simulated = simulated
         self._decoded: dict[int, tuple[weakref.ref[Any], Weights | None, HostVector]] = {}
-        """Decoded models, and the base of those that travel as a change. By the identity of the encoded model, which
+        """Decoded vectors, and the base of those that travel as a change. By the identity of the encoded vector, which
         removes its entry when it is gone."""
         self._arrived: dict[int, tuple[weakref.ref[Any], EncodingKind, Encoded]] = {}
         """The encodings of which gradients were decoded, by the identity of the gradient."""
@@ -111,22 +111,37 @@ class ModelCodec:
     # Whole models, downwards -------------------------------------------------------------------------------------
 
     def encode_model(self, weights: Weights, key: int) -> Model:
-        if not self.encodes_down:
-            return weights
-        if isinstance(weights, DeviceVector):
-            return weights.encode(self.down, self.trained, key)
-        return codec.encode(weights, self.down, self.trained, key, self._scratch)
+        return self._encode(weights, self.down, key) if self.encodes_down else weights
 
     def decode_model(self, model: Model) -> Weights:
-        if not self.encodes_down:
-            return plain_vector(model)
+        return self._decode(model, self.down, self.size) if self.encodes_down else plain_vector(model)
+
+    def _encode(self, vector: Vector, kind: EncodingKind, key: int) -> Model:
+        if isinstance(vector, DeviceVector):
+            return vector.encode(kind, self.trained, key)
+        decoded = self._decoded_too(len(vector))
+        encoded = codec.encode(vector, kind, self.trained, key, self._scratch, decoded)
+        self._remember_finite(encoded, kind, None, decoded)
+        return encoded
+
+    def _decode(self, model: Model, kind: EncodingKind, size: int) -> Vector:
         if not isinstance(model, np.ndarray):
             return _on_device(model).decoded
         known = self._remembered(model, None)
         if known is None:
-            known = codec.decode(_bytes(model), self.down, self.size, self.trained)
+            known = codec.decode(_bytes(model), kind, size, self.trained)
             self._remember(model, None, known)
         return known
+
+    def _decoded_too(self, size: int) -> HostVector | None:
+        """Return memory for the decoded vector, if encoders are to compute it."""
+        return np.empty(size, np.float32) if self._simulated else None
+
+    def _remember_finite(
+        self, encoded: Encoded, kind: EncodingKind, base: Weights | None, decoded: HostVector | None
+    ) -> None:
+        if decoded is not None and is_finite(encoded, kind, len(decoded), self.trained):
+            self._remember(encoded, base, frozen(decoded))
 
     def _remembered(self, model: Model, base: Weights | None) -> HostVector | None:
         known = self._decoded.get(id(model))
@@ -146,12 +161,11 @@ class ModelCodec:
         if isinstance(weights, DeviceVector):
             return weights.encode_change(base, memory, self.up, self.trained, key)
         left = None if memory is None else to_host(memory)
-        decoded = np.empty(self.size, np.float32) if self._simulated else None
+        decoded = self._decoded_too(self.size)
         change, left = codec.encode_change(
             weights, to_host(base), left, self.up, self.trained, key, self._scratch, decoded
         )
-        if decoded is not None and is_finite(change, self.up, self.size, self.trained):
-            self._remember(change, base, frozen(decoded))
+        self._remember_finite(change, self.up, base, decoded)
         return change, left
 
     def decode_change(self, change: Model, base: Weights) -> Weights:
@@ -172,26 +186,24 @@ class ModelCodec:
         kind = self._gradient_kind(direction)
         if kind == "float32":
             return gradient
-        if isinstance(gradient, DeviceVector):
-            return gradient.encode(kind, self.trained, key)
         arrived = self._arrived.get(id(gradient))
         if arrived is not None and arrived[0]() is gradient and arrived[1] == kind:
             return arrived[2]
-        return codec.encode(gradient, kind, self.trained, key, self._scratch)
+        return self._encode(gradient, kind, key)
 
     def decode_gradient(self, gradient: Model, direction: Direction) -> Vector:
         kind = self._gradient_kind(direction)
         if kind == "float32":
             return plain_vector(gradient)
-        if not isinstance(gradient, np.ndarray):
-            return _on_device(gradient).decoded
         known = self._gradients.get(id(gradient))
-        if known is None:
-            encoded = _bytes(gradient)
-            known = codec.decode(encoded, kind, self.trained, self.trained)
-            if self._simulated:
-                self._remember_arrived(known, kind, encoded)
-        return known
+        if known is not None:
+            return known
+        decoded = self._decode(gradient, kind, self.trained)
+        if self._simulated and isinstance(gradient, np.ndarray):
+            # The bytes live as long as the decoded gradient from now on, and not the other way round.
+            del self._decoded[id(gradient)]
+            self._remember_arrived(to_host(decoded), kind, _bytes(gradient))
+        return decoded
 
     def _remember_arrived(self, gradient: HostVector, kind: EncodingKind, encoded: Encoded) -> None:
         place = id(gradient)

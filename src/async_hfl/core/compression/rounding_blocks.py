@@ -60,7 +60,8 @@ class BlockRounding:
         self._parts.exponents[block : block + number] = exponents
 
         drawn = draw(self._key, first, len(values), bits, words)
-        np.multiply(drawn, np.float32(2.0**-16), out=noise)
+        np.copyto(noise, drawn)
+        np.multiply(noise, np.float32(2.0**-16), out=noise)
         np.add(noise, np.float32(2.0**-17), out=noise)
         np.multiply(values.reshape(-1, BLOCK), _powers(-exponents), out=scaled.reshape(-1, BLOCK))
         np.add(scaled, noise, out=scaled)

@@ -1,4 +1,4 @@
-"""The codec of a simulation remembers what a change decodes to; that is what decoding its bytes gives. It also
+"""The codec of a simulation remembers what its vectors decode to; that is what decoding their bytes gives. It also
 remembers the bytes of a decoded gradient, which would be encoded exactly."""
 
 from __future__ import annotations
@@ -42,6 +42,26 @@ def test_a_remembered_change_is_what_its_bytes_decode_to(kind: EncodingKind, siz
     assert (change.tobytes(), np.asarray(memory).tobytes()) == (apart.tobytes(), left.tobytes())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("size", "trained"), [(64, 64), (201, 200), (CHUNK + 77, CHUNK + 70)])
+def test_a_remembered_model_or_gradient_is_what_its_bytes_decode_to(
+    kind: EncodingKind, size: int, trained: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, gradient = vectors(1, size)[0], vectors(1, trained)[0]
+    models = ModelCodec(kind, kind, size=size, trained=trained, simulated=True)
+    model, sent = models.encode_model(weights, 7), models.encode_gradient(gradient, "up", 8)
+    assert isinstance(model, np.ndarray)
+    assert isinstance(sent, np.ndarray)
+    expected = codec.decode(model, kind, size, trained), codec.decode(sent, kind, trained, trained)
+    monkeypatch.delattr(codec, "decode")  # it is not needed
+    for known, decoded in zip((models.decode_model(model), models.decode_gradient(sent, "up")), expected, strict=True):
+        assert isinstance(known, np.ndarray)
+        assert known.tobytes() == decoded.tobytes()
+        assert not known.flags.writeable
+    assert model.tobytes() == codec.encode(weights, kind, trained, 7).tobytes()
+    assert sent.tobytes() == codec.encode(gradient, kind, trained, 8).tobytes()
+
+
 def test_only_this_change_of_this_base_is_remembered() -> None:
     weights, base, other = vectors(3, 100)
     models = ModelCodec("int8", "int8", size=100, trained=100, simulated=True)
@@ -52,6 +72,7 @@ def test_only_this_change_of_this_base_is_remembered() -> None:
         np.testing.assert_array_equal(models.decode_change(bytes_, start), expected)
     spoilt, _ = models.encode_change(frozen(weights * np.float32(np.nan)), base, None, 8)
     assert np.isnan(models.decode_change(spoilt, base)).all()
+    assert np.isnan(models.decode_model(models.encode_model(frozen(weights * np.float32(np.nan)), 9))).all()
 
 
 def test_a_change_is_forgotten_with_its_bytes() -> None:
@@ -59,6 +80,7 @@ def test_a_change_is_forgotten_with_its_bytes() -> None:
     models = ModelCodec("int8", "int8", size=100, trained=100, simulated=True)
     for key in range(3):
         models.encode_change(weights, base, None, key)
+        models.decode_gradient(models.encode_gradient(weights, "up", key), "up")
     gc.collect()
     assert not models._decoded
 
