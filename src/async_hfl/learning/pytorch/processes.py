@@ -106,7 +106,8 @@ class Processes(Generic[W]):
 @final
 class ThisProcess(Generic[W]):
     """One worker in this process, for owners that may not start others, such as the training child of a device, and for
-    tasks that only this process has. PyTorch's threads and its generators are the caller's again after each call."""
+    tasks that only this process has. PyTorch's threads and its generators (that of a GPU in use, too) are the caller's
+    again after each call."""
 
     def __init__(self, make: Callable[[], W]) -> None:
         self._make = make
