@@ -102,6 +102,30 @@ def test_vectors_that_are_encoded_together(ops: DeviceOps, kind: EncodingKind) -
         np.testing.assert_array_equal(to_host(encoded.decoded), codec.decode(right, kind, SIZE, TRAINED))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decoded_vector_is_encoded_as_itself(ops: DeviceOps, kind: EncodingKind) -> None:
+    """Its bytes are computed when they are asked for."""
+    (vector,) = on_device(ops, normal(1))
+    decoded = vector.encode(kind, TRAINED, 1).decoded
+    assert isinstance(decoded, JaxVector)
+    again = decoded.encode(kind, TRAINED, 2)
+    assert again.decoded is decoded
+    assert again.finite
+    right = codec.encode(to_host(decoded), kind, TRAINED, 2)
+    assert again.to_host().tobytes() == right.tobytes()
+    assert again.to_host() is again.to_host()
+    np.testing.assert_array_equal(codec.decode(right, kind, SIZE, TRAINED), to_host(decoded))
+    other: EncodingKind = "int4" if kind == "int8" else "int8"
+    assert decoded.encode(other, TRAINED, 3).decoded is not decoded
+
+
+def test_a_decoded_vector_that_is_not_finite_stays_marked(ops: DeviceOps) -> None:
+    (vector,) = on_device(ops, [special(5)])
+    decoded = vector.encode("int8", TRAINED, 1).decoded
+    assert isinstance(decoded, JaxVector)
+    assert not decoded.encode("int8", TRAINED, 2).finite
+
+
 def test_a_lazy_blend_is_encoded_as_it_was_when_that_was_asked_for(ops: DeviceOps) -> None:
     one, other, third = on_device(ops, normal(3))
     model = mix(one, other, 0.25)

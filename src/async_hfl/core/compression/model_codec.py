@@ -5,7 +5,8 @@ since the model that the sender was given travels, with error feedback. What the
 With the encoding "float32" a model travels as it is, and as a whole, in either direction.
 
 The codec of a process also remembers decoded models, so that in a simulation all receivers of the same bytes share one
-array. In a simulation, where it serves the sender as well as the receiver, it remembers what a change decodes to, too.
+array. In a simulation, where it serves the sender as well as the receiver, it remembers what a change decodes to, too,
+and the bytes of which a gradient was decoded: that gradient travels on as those bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,19 @@ Direction: TypeAlias = Literal["up", "down"]
 class ModelCodec:
     """Encodes and decodes models by the settings of one run."""
 
-    __slots__ = ("_decoded", "_scratch", "_simulated", "down", "encodes_gradients", "seed", "size", "trained", "up")
+    __slots__ = (
+        "_arrived",
+        "_decoded",
+        "_gradients",
+        "_scratch",
+        "_simulated",
+        "down",
+        "encodes_gradients",
+        "seed",
+        "size",
+        "trained",
+        "up",
+    )
 
     def __init__(
         self,
@@ -63,6 +76,10 @@ class ModelCodec:
         self._decoded: dict[int, tuple[weakref.ref[Any], Weights | None, HostVector]] = {}
         """Decoded models, and the base of those that travel as a change. By the identity of the encoded model, which
         removes its entry when it is gone."""
+        self._arrived: dict[int, tuple[weakref.ref[Any], EncodingKind, Encoded]] = {}
+        """The encodings of which gradients were decoded, by the identity of the gradient."""
+        self._gradients: weakref.WeakValueDictionary[int, HostVector] = weakref.WeakValueDictionary()
+        """Those gradients, by the identity of the encoding."""
 
     @property
     def encodes_up(self) -> bool:
@@ -149,12 +166,17 @@ class ModelCodec:
     # Gradients ---------------------------------------------------------------------------------------------------
 
     def encode_gradient(self, gradient: Vector, direction: Direction, key: int) -> Model:
-        """Encode a gradient, if gradients travel encoded."""
+        """Encode a gradient, if gradients travel encoded.
+
+        A decoded gradient is a multiple of its scales and would be encoded exactly, so its own encoding serves."""
         kind = self._gradient_kind(direction)
         if kind == "float32":
             return gradient
         if isinstance(gradient, DeviceVector):
             return gradient.encode(kind, self.trained, key)
+        arrived = self._arrived.get(id(gradient))
+        if arrived is not None and arrived[0]() is gradient and arrived[1] == kind:
+            return arrived[2]
         return codec.encode(gradient, kind, self.trained, key, self._scratch)
 
     def decode_gradient(self, gradient: Model, direction: Direction) -> Vector:
@@ -163,7 +185,19 @@ class ModelCodec:
             return plain_vector(gradient)
         if not isinstance(gradient, np.ndarray):
             return _on_device(gradient).decoded
-        return codec.decode(_bytes(gradient), kind, self.trained, self.trained)
+        known = self._gradients.get(id(gradient))
+        if known is None:
+            encoded = _bytes(gradient)
+            known = codec.decode(encoded, kind, self.trained, self.trained)
+            if self._simulated:
+                self._remember_arrived(known, kind, encoded)
+        return known
+
+    def _remember_arrived(self, gradient: HostVector, kind: EncodingKind, encoded: Encoded) -> None:
+        place = id(gradient)
+        gone = weakref.ref(gradient, lambda _: self._arrived.pop(place, None))
+        self._arrived[place] = (gone, kind, encoded)
+        self._gradients[id(encoded)] = gradient
 
     def encodes_gradient(self, direction: Direction) -> bool:
         return self._gradient_kind(direction) != "float32"

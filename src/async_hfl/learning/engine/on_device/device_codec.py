@@ -87,7 +87,7 @@ class JaxEncoded(DeviceEncoded):
     def __init__(self, length: int, decoded: DeviceVector, flags: Flags) -> None:
         self._array: Array | None = None
         self._begin: Begin | None = None
-        self._bytes: Encoded | None = None
+        self._bytes: Encoded | Callable[[], Encoded] | None = None
         self._length = length
         self._decoded = decoded
         self._flags = flags
@@ -98,6 +98,10 @@ class JaxEncoded(DeviceEncoded):
     def set_array(self, array: Array) -> None:
         """Set the bytes."""
         self._array, self._begin = array, None
+
+    def set_bytes(self, encoded: Callable[[], Encoded]) -> None:
+        """Set a function that encodes the vector when the bytes are needed."""
+        self._bytes = encoded
 
     @property
     def nbytes(self) -> int:
@@ -118,6 +122,8 @@ class JaxEncoded(DeviceEncoded):
             self._bytes = np.array(self._array)
             self._bytes.flags.writeable = False
             self._array = None
+        elif callable(self._bytes):
+            self._bytes = self._bytes()
         return self._bytes
 
 

@@ -46,6 +46,7 @@ class JaxVector(DeviceVector):
 
     __slots__ = (
         "_array",
+        "_arrived",
         "_begin",
         "_encoded",
         "_finite",
@@ -84,6 +85,7 @@ class JaxVector(DeviceVector):
         self._row = 0
         self._live: LiveGradients | None = None
         self._encoded: Ahead[JaxVector] | None = None
+        self._arrived: tuple[EncodingKind, int, Flags] | None = None
         self._start: weakref.ref[Any] | None = None
         self._step: tuple[np.float32, JaxVector] | None = None
         self._tail: tuple[int, JaxVector] | None = None
@@ -199,7 +201,13 @@ class JaxVector(DeviceVector):
         return JaxVector(self.ops, mean_step(self.ops.place(start).array, self.array, size, divisor))
 
     def encode(self, kind: EncodingKind, trained: int, key: int) -> JaxEncoded:
-        return self._encode(None, None, kind, trained, key)[0]
+        """A vector that was decoded is a multiple of its scales and would be encoded exactly: it stays the same vector,
+        and its bytes are computed if they are asked for."""
+        if self._arrived is None or self._arrived[:2] != (kind, trained):
+            return self._encode(None, None, kind, trained, key)[0]
+        encoded = JaxEncoded(encoded_bytes(kind, trained, len(self) - trained), self, self._arrived[2])
+        encoded.set_bytes(lambda: self._encode(None, None, kind, trained, key)[0].to_host())
+        return encoded
 
     def encode_change(
         self, base: Vector, memory: Vector | None, kind: EncodingKind, trained: int, key: int
@@ -228,6 +236,8 @@ class JaxVector(DeviceVector):
         header(kind, trained)  # raises an error if vectors of this kind are not encoded
         flags, decoded = Flags(), JaxVector(self.ops, None, size)
         decoded.set_finite(flags.decoded)
+        if base is None:
+            decoded._arrived = (kind, trained, flags)
         encoded = JaxEncoded(encoded_bytes(kind, trained, size - trained), decoded, flags)
         start, kept, left, live = None, None, None, self._live
         if base is not None:
