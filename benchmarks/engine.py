@@ -12,14 +12,15 @@ time of a whole call, until the weights are back on the host. The first call, wh
 The weights of all engines are compared with those of torch-loop.
 
     ours          Engine.begin, as a run calls it
-    torch-learner the library's learner for tasks in PyTorch, on the same cores
+    torch-learner the library's learner for tasks in PyTorch: a process per core, or a few that share the GPU
     torch-loop    a plain PyTorch loop, client after client, default threads
     torch-tuned   flat vectors; a single-threaded process per core, or CUDA graphs on a GPU
     pfl, flower   the simulators of these names, if they are installed
 
 Share of peak: counted operations (see engine_peers/flops.py) divided by the measured rate of matrix products on all
 cores, or on the GPU at the engine's precision. Memory: the peak of resident memory above that of the loaded libraries,
-in all processes of the engine, without compilation; on a GPU the peak of its memory.
+in all processes of the engine, without compilation; on a GPU the peak of its memory, but for torch-learner that of the
+host.
 """
 
 from __future__ import annotations

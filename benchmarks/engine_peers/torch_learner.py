@@ -1,4 +1,5 @@
-"""The library's learner for tasks in PyTorch, called as a run calls it: one single-threaded process per core."""
+"""The library's learner for tasks in PyTorch, called as a run calls it: one single-threaded process per core, or a few
+that share a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A job of a PyTorch task gives the same result to the bit in a simulation and in a deployed device (on a CPU)."""
+"""A job of a PyTorch task gives the same result to the bit in a simulation and in a deployed device, on one kind of
+processor or GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +20,11 @@ from async_hfl.assembly.user_code.user_task import load_torch_task
 from async_hfl.core.identifiers import JobId
 from async_hfl.core.learner import TrainingJob, TrainingResult
 from async_hfl.deployment.training.child_process import Spent, TrainingChild
+from async_hfl.learning.engine.trainer import TorchDevice
 from async_hfl.learning.pytorch.learner import TorchLearner
 
-pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'async-hfl[torch]'")
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'async-hfl[torch]'")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 
 TASK = f"{Path(__file__).parents[3] / 'examples' / 'own_torch.py'}:task"
 DEVICES = 4
@@ -52,11 +56,14 @@ def bits(result: TrainingResult) -> tuple[bytes, bytes, float, float, int, int]:
     return (*arrays, result.loss, result.squared_loss, result.samples, result.steps)
 
 
-def test_a_job_is_the_same_to_the_bit() -> None:
-    composed = compose(task=TASK, method="async-hfl", overrides=[f"task.devices={DEVICES}"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_a_job_is_the_same_to_the_bit(device: TorchDevice) -> None:
+    overrides = [f"task.devices={DEVICES}", f"engine.torch_device={device}"]
+    composed = compose(task=TASK, method="async-hfl", overrides=overrides)
     settings, seed = composed.settings, composed.choice.seed
     how = recipe(settings, gradient=True)
-    simulated = TorchLearner(partial(load_torch_task, TASK, DEVICES, seed), TASK, DEVICES, seed, how, processes=2)
+    source = partial(load_torch_task, TASK, DEVICES, seed)
+    simulated = TorchLearner(source, TASK, DEVICES, seed, how, processes=2, device=device)
     try:
         start = simulated.initial_weights(seed)
         jobs = [TrainingJob(JobId(0, 0, number), number % DEVICES, start, 77 + number) for number in range(6)]

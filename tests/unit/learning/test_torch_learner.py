@@ -20,11 +20,12 @@ import pytest
 import torch_tasks
 from learning_cases import fingerprint, make_job
 
-from async_hfl.core.errors import TaskError
+from async_hfl.core.errors import SettingsError, TaskError
 from async_hfl.core.learner import Learner, TrainingJob
 from async_hfl.core.maths.targets import Target
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.recipe import Adam, Optimiser, Recipe, Sgd
+from async_hfl.learning.engine.trainer import TorchDevice
 from async_hfl.learning.own.task import TorchTask
 from async_hfl.learning.pytorch.learner import TorchLearner
 from async_hfl.learning.pytorch.processes import Processes
@@ -45,10 +46,14 @@ def made(importable: None) -> Iterator[Callable[..., TorchLearner]]:
     learners = []
 
     def make(
-        source: Callable[[], TorchTask] = torch_tasks.small, devices: int = 6, processes: int = 2, **changed: Any
+        source: Callable[[], TorchTask] = torch_tasks.small,
+        devices: int = 6,
+        processes: int | None = 2,
+        device: TorchDevice = "cpu",
+        **changed: Any,
     ) -> TorchLearner:
         recipe = replace(RECIPE, **changed)
-        learners.append(TorchLearner(source, "my.py:task", devices, 1, recipe, processes=processes))
+        learners.append(TorchLearner(source, "my.py:task", devices, 1, recipe, processes=processes, device=device))
         return learners[-1]
 
     yield make
@@ -240,6 +245,29 @@ def test_a_process_that_dies_is_detected(made: Callable[..., TorchLearner]) -> N
     with pytest.raises(TaskError, match=r"exit code -9 \(out of memory\?\)"):
         learner.train_many(jobs)
     assert (learner.initial_weights(1) == jobs[0].weights).all(), "a later call starts them again"
+
+
+def test_a_gpu_that_is_missing_is_an_error(made: Callable[..., TorchLearner]) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("PyTorch sees a GPU")
+    with pytest.raises(SettingsError, match=r"engine\.torch_device: is cuda, but PyTorch .* leave the setting at auto"):
+        made(device="cuda")
+    assert made(device="auto").device == "cpu"
+
+
+def test_every_core_has_a_process_without_a_gpu(
+    made: Callable[..., TorchLearner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first process says that it trains on a processor, and the others are started then."""
+    monkeypatch.setattr("async_hfl.learning.pytorch.gpu.PROCESSES", 1)
+    monkeypatch.setattr("async_hfl.learning.pytorch.learner.usable_cores", lambda: 3)
+    learner = made(device="cpu", processes=None)
+    assert isinstance(learner._processes, Processes)
+    assert len(learner._processes._running) == 1
+    learner.compile()
+    assert len(learner._processes._running) == 3
 
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,3 +167,56 @@ def dies_in_training() -> TorchTask:
             return self.inner(batch)
 
     return small(model=Deadly)
+
+
+def images() -> TorchTask:
+    """Convolutions, batch normalisation and dense layers."""
+    import torch
+
+    def model() -> Any:
+        return torch.nn.Sequential(
+            torch.nn.Conv2d(1, 8, 3, padding=1, bias=False),
+            torch.nn.BatchNorm2d(8),
+            torch.nn.ReLU(),
+            torch.nn.MaxPool2d(2),
+            torch.nn.Conv2d(8, 16, 3, bias=False),
+            torch.nn.BatchNorm2d(16),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(16 * 4, 32),
+            torch.nn.ReLU(),
+            torch.nn.Linear(32, CLASSES),
+        )
+
+    random = np.random.default_rng(11)
+    kind = random.integers(0, CLASSES, sum(SIZES))
+    pattern = random.standard_normal((CLASSES, 1, 8, 8))
+    x = (random.standard_normal((len(kind), 1, 8, 8)) + pattern[kind]).astype(np.float32)
+    stops = np.cumsum(SIZES)
+    parts = [(x[stop - size : stop], kind[stop - size : stop]) for size, stop in zip(SIZES, stops, strict=True)]
+    return small(model=model, shards=parts, test=(x, kind))
+
+
+def sequences() -> TorchTask:
+    """A recurrent layer, whose parameters are a part of the flat vector."""
+    import torch
+
+    class Recurrent(torch.nn.Module):  # type: ignore[misc, name-defined, unused-ignore]
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = torch.nn.LSTM(1, HIDDEN, num_layers=2, batch_first=True)
+            self.output = torch.nn.Linear(HIDDEN, CLASSES)
+
+        def forward(self, batch: Any) -> Any:
+            steps, _ = self.lstm(batch[:, :, None])
+            return self.output(steps[:, -1])
+
+    return small(model=Recurrent)
+
+
+def weighted() -> TorchTask:
+    """A loss with a constant that stays on the processor."""
+    import torch
+
+    weights = torch.tensor([1.0, 2.0, 3.0])
+    return small(loss=lambda o, t: torch.nn.functional.cross_entropy(o, t, weight=weights, reduction="none"))

@@ -115,7 +115,12 @@ def _optimiser(settings: Settings) -> Optimiser:
 
 def engine_options(settings: Settings) -> EngineOptions:
     engine = settings.engine
-    return EngineOptions(memory=engine.memory, precision=engine.precision, prefetch=engine.prefetch)
+    return EngineOptions(
+        memory=engine.memory,
+        precision=engine.precision,
+        prefetch=engine.prefetch,
+        torch_device=engine.torch_device,
+    )
 
 
 def build_data_distribution(settings: Settings, seed: int) -> DataDistribution:

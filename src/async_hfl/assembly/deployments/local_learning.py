@@ -259,6 +259,7 @@ def _torch_part(
         threshold=task.target,
         refresh=task.refresh,
         processes=0,
+        device=settings.engine.torch_device,
         judged=mine.test_owned,
     )
 

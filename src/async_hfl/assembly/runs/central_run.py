@@ -90,8 +90,15 @@ def _prepared(settings: Settings, how: Recipe, seed: int) -> _Prepared:
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
-        count = 0 if is_object(name) else 1
-        learner = TorchLearner(source, shown(name), devices, seed, central_recipe(how), processes=count)
+        learner = TorchLearner(
+            source,
+            shown(name),
+            devices,
+            seed,
+            central_recipe(how),
+            processes=0 if is_object(name) else 1,
+            device=settings.engine.torch_device,
+        )
         first, train = learner.initial_weights(seed), learner.train_on_all
         done = central_epochs(train, learner.evaluate, first, how.learning_rate, epochs, seed)
         return _Prepared(done, learner.target, learner.data.test, learner.layout)

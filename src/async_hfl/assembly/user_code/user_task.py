@@ -84,9 +84,16 @@ def own_learner(
         from async_hfl.learning.pytorch.learner import TorchLearner
 
         source = partial(load_torch_task, name, devices, seed)
-        count = 0 if is_object(name) else None
         return TorchLearner(
-            source, shown(name), devices, seed, recipe, threshold=threshold, refresh=refresh, processes=count
+            source,
+            shown(name),
+            devices,
+            seed,
+            recipe,
+            threshold=threshold,
+            refresh=refresh,
+            processes=0 if is_object(name) else None,
+            device=options.torch_device,
         )
     from async_hfl.learning.tasks.task_learner import (  # imports JAX, which a task in PyTorch does not need
         TaskLearner,

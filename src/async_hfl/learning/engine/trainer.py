@@ -20,6 +20,7 @@ Precision: TypeAlias = Literal["float32", "tf32", "bf16"]
 PlanName: TypeAlias = Literal["sequential", "vmap"]
 PrefetchChoice: TypeAlias = Literal["auto", "on", "off"]
 VectorsChoice: TypeAlias = Literal["auto", "device", "host"]
+TorchDevice: TypeAlias = Literal["auto", "cpu", "cuda"]
 
 
 @final
@@ -74,6 +75,8 @@ class EngineOptions:
     prefetch: PrefetchChoice = "auto"
     """Training of jobs before their results are due. auto: on a CPU, where no result changes, and if vectors stay on an
     accelerator, where results change by rounding."""
+    torch_device: TorchDevice = "auto"
+    """The device that trains a task in PyTorch, which has no engine."""
 
 
 class Trainer(Protocol):

@@ -1,5 +1,5 @@
-"""The learner for a task in PyTorch: one single-threaded process per core, each with one job at a time. In the training
-process of a device, it works in that process itself.
+"""The learner for a task in PyTorch: one single-threaded process per core, or a few that share a GPU, each with one job
+at a time. In the training process of a device, it works in that process itself.
 
 Each process loads the user's file itself, so no code is sent. A digest checks that it finds the same data. A task that
 was made in Python is trained in this process.
@@ -22,10 +22,12 @@ from async_hfl.core.vectors import to_host
 from async_hfl.core.weights import Weights, frozen
 from async_hfl.learning.engine.recipe import Recipe
 from async_hfl.learning.engine.runtime import usable_cores
+from async_hfl.learning.engine.trainer import TorchDevice
 from async_hfl.learning.own.data import OwnData, checked_data
 from async_hfl.learning.own.task import TorchTask, task_target
 from async_hfl.learning.own.task_errors import TaskErrors
 from async_hfl.learning.partition.dealing import Rows
+from async_hfl.learning.pytorch import gpu
 from async_hfl.learning.pytorch.processes import Processes, ThisProcess
 from async_hfl.learning.pytorch.worker import TorchWorker
 from async_hfl.learning.tasks.refresh import Refresh
@@ -52,6 +54,7 @@ class TorchLearner:
         threshold: float | None = None,
         refresh: float = 0.0,
         processes: int | None = None,
+        device: TorchDevice = "auto",
         judged: Sequence[Rows] = (),
     ) -> None:
         """`processes`: their number; 0 to train in this process, which may not start others or alone can load the task.
@@ -68,12 +71,16 @@ class TorchLearner:
         self.samples.flags.writeable = False
         self._static = recipe.static
         self._refresh = Refresh(data.owned, data.train.targets, classes=data.classes, share=refresh, seed=seed)
-        make = partial(_make_worker, source, name, devices, seed, recipe, _digest(data))
+        make = partial(_make_worker, source, name, devices, seed, recipe, device, _digest(data))
         self._judged = judged
-        self._count = usable_cores() if processes is None else processes
+        self._count = min(gpu.PROCESSES, usable_cores()) if processes is None else processes
         self._processes: Processes[TorchWorker] | ThisProcess[TorchWorker]
         self._processes = Processes(self._count, make, name) if self._count else ThisProcess(make)
-        [(self.layout, self.gradient_size)] = self._processes.answers([TorchWorker.description])
+        # The processes look for a GPU: this one, which may train in JAX or fork, does not touch CUDA.
+        [(self.layout, self.gradient_size, self.device)] = self._processes.answers([TorchWorker.description])
+        if processes is None and self.device == "cpu" and isinstance(self._processes, Processes):
+            self._count = usable_cores()
+            self._processes.grow(self._count)
         self.model_bytes = 4 * self.layout.size
 
     def initial_weights(self, seed: int) -> Weights:
@@ -163,14 +170,16 @@ class TorchLearner:
         return Evaluation(metric=float(right.sum()) / samples, loss=float(sums[0]) / samples, details=by_class)
 
 
-def _make_worker(source: Source, name: str, devices: int, seed: int, recipe: Recipe, digest: str) -> TorchWorker:
+def _make_worker(
+    source: Source, name: str, devices: int, seed: int, recipe: Recipe, device: TorchDevice, digest: str
+) -> TorchWorker:
     """Create the worker in another process."""
     errors = TaskErrors(name)
     task = source()
     data = checked_data(task, devices, seed, errors)
     if _digest(data) != digest:
         raise errors.invalid("task", "gives other data each time it is called; draw by its seed alone")
-    return TorchWorker(task, data, recipe, errors)
+    return TorchWorker(task, data, recipe, errors, device)
 
 
 def _digest(data: OwnData) -> str:

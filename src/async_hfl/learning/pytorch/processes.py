@@ -41,6 +41,10 @@ class Processes(Generic[W]):
     def close(self) -> None:
         _stop(self._running)
 
+    def grow(self, count: int) -> None:
+        """Use this many processes, if that is more, from the next request on."""
+        self._count = max(self._count, count)
+
     def answers(self, requests: Sequence[Callable[[W], R]]) -> list[R]:
         """Return the answers in the order of the requests. The first error is raised here."""
         self._start()
@@ -51,10 +55,8 @@ class Processes(Generic[W]):
             raise
 
     def _start(self) -> None:
-        if self._running:
-            return
         context = multiprocessing.get_context("spawn")
-        for number in range(self._count):
+        for number in range(len(self._running), self._count):
             parent_end, child_end = context.Pipe()
             process = context.Process(
                 target=_serve, args=(child_end, self._make), name=f"async-hfl trainer {number}", daemon=True
@@ -104,7 +106,8 @@ class Processes(Generic[W]):
 @final
 class ThisProcess(Generic[W]):
     """One worker in this process, for owners that may not start others, such as the training child of a device, and for
-    tasks that only this process has. PyTorch's threads and its generator are the caller's again after each call."""
+    tasks that only this process has. PyTorch's threads and its generators (that of a GPU in use, too) are the caller's
+    again after each call."""
 
     def __init__(self, make: Callable[[], W]) -> None:
         self._make = make
@@ -122,7 +125,7 @@ class ThisProcess(Generic[W]):
 
 @contextmanager
 def _torch_kept() -> Iterator[None]:
-    """Use one thread of PyTorch, and restore its number of threads and its generator; without effect before PyTorch is
+    """Use one thread of PyTorch, and restore its number of threads and its generators; without effect before PyTorch is
     imported, by whoever needs it."""
     torch = sys.modules.get("torch")
     if torch is None:
@@ -130,8 +133,9 @@ def _torch_kept() -> Iterator[None]:
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
     try:
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=gpus):
             yield
     finally:
         torch.set_num_threads(threads)

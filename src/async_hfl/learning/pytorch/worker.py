@@ -1,7 +1,8 @@
 """Training in one process: a module whose parameters are views of one flat vector, trained job after job.
 
 With flat vectors an update takes a few calls whatever the model, which doubles PyTorch's speed on small ones.
-Everything runs on one thread with a seed per job: a result depends on the job alone.
+Everything runs on one thread with a seed per job: a result depends on the job alone. On a GPU, data and model stay
+there; jobs and results are arrays of the host.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from async_hfl.core.randomness import stream_seed
 from async_hfl.core.weights import Layout
 from async_hfl.learning.engine.batches import BatchOrders, RowNumbers
 from async_hfl.learning.engine.recipe import Recipe
+from async_hfl.learning.engine.trainer import TorchDevice
 from async_hfl.learning.own.data import OwnData
 from async_hfl.learning.own.task import (
     LOSSES,
@@ -28,6 +30,7 @@ from async_hfl.learning.own.task import (
     function_name,
 )
 from async_hfl.learning.own.task_errors import TaskErrors
+from async_hfl.learning.pytorch.gpu import exact, torch_device
 from async_hfl.learning.pytorch.optimisers import flat_optimiser, penalise
 
 _TRIAL_SAMPLES = 3
@@ -53,17 +56,20 @@ class Trained(NamedTuple):
 class TorchWorker:
     """Trains and evaluates one task; every check of the task happens when it is created."""
 
-    def __init__(self, task: TorchTask, data: OwnData, recipe: Recipe, errors: TaskErrors) -> None:
+    def __init__(
+        self, task: TorchTask, data: OwnData, recipe: Recipe, errors: TaskErrors, device: TorchDevice = "auto"
+    ) -> None:
         import torch
 
         torch.set_num_threads(1)
         self._torch: Any = torch
         self._task, self._data, self._recipe, self._errors = task, data, recipe, errors
-        self._inputs = {False: _tensor(torch, data.train.inputs), True: _tensor(torch, data.test.inputs)}
-        self._targets = {False: _tensor(torch, data.train.targets), True: _tensor(torch, data.test.targets)}
+        self._device = torch_device(torch, device)
+        self._inputs = {False: self._tensor(data.train.inputs), True: self._tensor(data.test.inputs)}
+        self._targets = {False: self._tensor(data.train.targets), True: self._tensor(data.test.targets)}
         self._loss = self._per_sample("loss")
         function_name(task.metric, METRICS, "metric", errors)
-        self._module = self._make_module(0)
+        self._module = self._make_module(0).to(self._device)
         parameters = [(n, p) for n, p in self._module.named_parameters() if p.requires_grad]
         fixed = [(n, p.data) for n, p in self._module.named_parameters() if not p.requires_grad]
         buffers = list(self._module.named_buffers())
@@ -88,15 +94,17 @@ class TorchWorker:
         self._normalisations = [layer for layer in self._module.modules() if isinstance(layer, kinds)]
         usual = "merge" if self._normalisations else "keep"
         self._single = usual if recipe.single_sample == "auto" else recipe.single_sample
+        self._recurrent = any(isinstance(layer, torch.nn.RNNBase) for layer in self._module.modules())
         self._classes = self._check_task()
 
-    def description(self) -> tuple[Layout, int]:
-        """Return the layout and the length of a gradient; the rest is statistics and fixed parameters."""
-        return self.layout, self.trained
+    def description(self) -> tuple[Layout, int, str]:
+        """Return the layout, the length of a gradient (the rest is statistics and fixed parameters), and the kind of
+        device."""
+        return self.layout, self.trained, str(self._device.type)
 
     def initial(self, seed: int) -> Floats:
-        """Draw initial weights."""
-        module = self._make_module(stream_seed(seed, "initial") % 2**63)
+        """Draw initial weights, on the processor, so that they are the same everywhere."""
+        module = self._make_module(stream_seed(seed, "initial") % 2**63).cpu()
         state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         return self.layout.flatten({name: state[name].detach().numpy() for name in self.layout.names}, "its model")
 
@@ -105,32 +113,33 @@ class TorchWorker:
         torch, recipe = self._torch, self._recipe
         rate = recipe.learning_rate if learning_rate is None else learning_rate
         orders = BatchOrders([rows], np.array([seed], dtype=np.uint64), recipe.static).draw()
-        passes = torch.from_numpy(orders[0].reshape(recipe.static.passes, -1)[:, : len(rows)].astype(np.int64))
+        passes = self._tensor(orders[0].reshape(recipe.static.passes, -1)[:, : len(rows)])
         torch.manual_seed(seed % 2**63)
         self._load(weights)
         self._module.train()
         flat, gradient = self._flat, self._gradient
         origin, optimiser = flat.clone(), flat_optimiser(torch, recipe, rate, flat)
-        sums, steps, trained_on = np.zeros(2), 0, 0
-        for epoch in range(recipe.epochs):
-            for batch in self._batches(passes[epoch]):
-                steps += 1
-                for layer in self._normalisations:
-                    layer.train(len(batch) > 1 or recipe.single_sample == "keep")
-                losses = self._losses(batch)
-                gradient.zero_()
-                with self._errors.during("loss"):
-                    losses.mean().backward()
-                with torch.no_grad():
-                    optimiser.step(flat, gradient, origin)
-                if epoch == recipe.epochs - 1:
-                    seen = losses.detach().double()
-                    trained_on += len(batch)
-                    sums += (float(seen.sum()), float((seen * seen).sum()))
-        sums *= len(rows) / trained_on  # of all samples, if one was left out
-        final = self._final_gradient(passes[-1], origin) if recipe.gradient else None
-        trained: Floats = torch.cat([flat, *(part.reshape(-1) for part in self._statistics)]).numpy()
-        return Trained(trained, float(sums[0]), float(sums[1]), final, steps)
+        sums, steps, trained_on = torch.zeros(2, dtype=torch.float64, device=self._device), 0, 0
+        with exact(torch, self._device):
+            for epoch in range(recipe.epochs):
+                for batch in self._batches(passes[epoch]):
+                    steps += 1
+                    for layer in self._normalisations:
+                        layer.train(len(batch) > 1 or recipe.single_sample == "keep")
+                    losses = self._losses(batch)
+                    gradient.zero_()
+                    with self._errors.during("loss"):
+                        losses.mean().backward()
+                    with torch.no_grad():
+                        optimiser.step(flat, gradient, origin)
+                    if epoch == recipe.epochs - 1:
+                        seen = losses.detach().double()
+                        trained_on += len(batch)
+                        sums += torch.stack([seen.sum(), (seen * seen).sum()])  # read at the end: a GPU need not wait
+            final = self._final_gradient(passes[-1], origin) if recipe.gradient else None
+        trained: Floats = torch.cat([flat, *(part.reshape(-1) for part in self._statistics)]).cpu().numpy()
+        loss, squared = (sums.cpu().numpy() * (len(rows) / trained_on)).tolist()  # of all samples, if one was left out
+        return Trained(trained, loss, squared, final, steps)
 
     def _batches(self, rows: Any) -> list[Any]:
         """Divide the rows of an epoch. Batch normalisation needs more than one sample."""
@@ -147,15 +156,16 @@ class TorchWorker:
         torch = self._torch
         self._load(weights)
         self._module.train(False)
-        with torch.no_grad():
-            index = torch.from_numpy(rows)
+        with torch.no_grad(), exact(torch, self._device):
+            index = self._tensor(rows)
             outputs, targets = self._outputs(self._inputs[of_test][index]), self._targets[of_test][index]
             with self._errors.during("loss"):
                 losses = self._loss(outputs, targets)
             if self._task.metric == "accuracy":  # not by name: a user's function may have the same one
                 right = outputs.argmax(dim=1) == targets
                 of_class, right_ones = (
-                    torch.bincount(part, minlength=self._classes).double().numpy() for part in (targets, targets[right])
+                    torch.bincount(part, minlength=self._classes).double().cpu().numpy()
+                    for part in (targets, targets[right])
                 )
                 return np.concatenate([[float(losses.double().sum())], of_class, right_ones])
             with self._errors.during("metric"):
@@ -163,15 +173,17 @@ class TorchWorker:
         return np.array([float(losses.double().sum()), float(values.double().sum()), len(rows)])
 
     def _final_gradient(self, rows: Any, origin: Any) -> Floats:
-        """Return the gradient of the regularised loss over all local data, in inference mode."""
+        """Return the gradient of the regularised loss over all local data, in inference mode. There, cuDNN has no
+        gradients of recurrent layers."""
         self._module.train(False)
         self._gradient.zero_()
-        for part in rows.split(self._recipe.batch_size):
-            self._losses(part).sum().backward()
+        with exact(self._torch, self._device, cudnn=not self._recurrent):
+            for part in rows.split(self._recipe.batch_size):
+                self._losses(part).sum().backward()
         mean = self._gradient / len(rows)
         with self._torch.no_grad():
             penalise(self._recipe, mean, self._flat, origin)
-        found: Floats = mean.numpy()
+        found: Floats = mean.cpu().numpy()
         return found
 
     def _losses(self, rows: Any) -> Any:
@@ -185,7 +197,7 @@ class TorchWorker:
 
     def _load(self, weights: Floats) -> None:
         torch = self._torch
-        whole = torch.from_numpy(np.array(weights))
+        whole = self._tensor(weights)
         with torch.no_grad():
             self._flat.copy_(whole[: self.trained])
             start = self.trained
@@ -195,6 +207,11 @@ class TorchWorker:
                 start = stop
             for counter, first in self._counters:
                 counter.copy_(first)
+
+    def _tensor(self, array: npt.NDArray[Any]) -> Any:
+        """Copy an array to the device."""
+        wide = np.int64 if array.dtype == np.int32 else array.dtype
+        return self._torch.from_numpy(np.array(array, dtype=wide)).to(self._device)
 
     def _make_module(self, seed: int) -> Any:
         torch = self._torch
@@ -219,6 +236,15 @@ class TorchWorker:
 
     def _check_task(self) -> int:
         """Check the task on a few samples; return the number of outputs per sample."""
+        try:
+            with exact(self._torch, self._device):
+                return self._tried()
+        except TaskError as error:
+            if self._device.type == "cpu":
+                raise
+            raise TaskError(f"{error} (on the GPU; with engine.torch_device=cpu the processor trains)") from error
+
+    def _tried(self) -> int:
         errors, torch = self._errors, self._torch
         try:
             self.initial(0)
@@ -226,7 +252,7 @@ class TorchWorker:
             raise
         except Exception as error:
             raise errors.invalid("model", str(error)) from error
-        rows = torch.from_numpy(np.linspace(0, len(self._data.train) - 1, _TRIAL_SAMPLES).astype(np.int64))
+        rows = self._tensor(np.linspace(0, len(self._data.train) - 1, _TRIAL_SAMPLES).astype(np.int64))
         self._module.train()
         outputs = self._outputs(self._inputs[False][rows])
         if not isinstance(outputs, torch.Tensor) or outputs.ndim < 1 or len(outputs) != _TRIAL_SAMPLES:
@@ -274,8 +300,3 @@ class TorchWorker:
                 alone = float(function(*copies)[0])
                 shapes = tuple(outputs.shape), tuple(targets.shape)
                 check_independent(attribute, float(values[0]), alone, *shapes, self._errors)
-
-
-def _tensor(torch: Any, array: npt.NDArray[Any]) -> Any:
-    wide = np.int64 if array.dtype == np.int32 else array.dtype
-    return torch.from_numpy(np.array(array, dtype=wide))
