@@ -13,7 +13,7 @@ from async_hfl.adapters.arrays import Arrangement, Array, Floats
 from async_hfl.adapters.client_errors import ClientErrors
 from async_hfl.adapters.client_task import EVALUATION_LOSS_NAMES, LOSS_NAMES, ClientTask
 from async_hfl.adapters.clients import Call, Evaluated
-from async_hfl.adapters.generators import seed_generators
+from async_hfl.adapters.generators import own_generators, seed_generators
 from async_hfl.core.errors import TaskError
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.randomness import stream_seed
@@ -63,7 +63,7 @@ class ClientWorker:
     def initial(self, seed: int) -> Floats:
         """Make the initial model."""
         drawn = stream_seed(seed, "initial")
-        with self._errors.during("the initial model"):
+        with own_generators(), self._errors.during("the initial model"):
             seed_generators(drawn)
             model = self._task.clients.model(self._call(0, 1, drawn, b""))
             arrays = [np.asarray(array) for array in model.arrays]
@@ -81,7 +81,7 @@ class ClientWorker:
     def train(self, *, device: int, weights: Floats, kept: Kept, seed: int, number: int) -> Trained:
         where = f"fit of device {device}"
         names, arrays = self._arrays(weights, kept)
-        with self._errors.during(where):
+        with own_generators(), self._errors.during(where):
             fitted = self._task.clients.fit(self._call(device, number, seed, kept.state), names, arrays)
         try:
             flat, integers = self.arrangement().join(fitted.arrays)
@@ -125,12 +125,13 @@ class ClientWorker:
     def _evaluated(self, device: int, weights: Floats, kept: Kept, number: int) -> Evaluated | None:
         names, arrays = self._arrays(weights, kept)
         clients, function = self._task.clients, self._task.evaluate
+        seed = stream_seed(self._seed, "evaluation", device)
         if device == SERVER:
             assert function is not None
-            with self._errors.during("evaluate"):
+            with own_generators(), self._errors.during("evaluate"):
+                seed_generators(seed)
                 return clients.at_server(function, names, arrays)
-        seed = stream_seed(self._seed, "evaluation", device)
-        with self._errors.during(f"evaluate of device {device}"):
+        with own_generators(), self._errors.during(f"evaluate of device {device}"):
             return clients.evaluate(self._call(device, number, seed, kept.state), names, arrays)
 
     def _loss_of(self, device: int, weights: Floats, kept: Kept, number: int) -> float:
