@@ -87,13 +87,14 @@ class ClientWorker:
             flat, integers = self.arrangement().join(fitted.arrays)
         except ValueError as error:
             raise self._errors.invalid(where, f"returned {error}") from error
-        if not isinstance(fitted.samples, int | np.integer) or fitted.samples < 1:
-            raise self._errors.invalid(where, f"reports {fitted.samples!r} examples; report a whole number from 1")
+        self._check_samples(fitted.samples, where)
         after, derived = Kept(tuple(integers), fitted.state), ["squared loss = loss squared"]
         loss = self._reported_loss(fitted.metrics, where)
         if loss is None:
             loss = self._loss_of(device, flat, after, number)
             derived.append("loss = that of its evaluate, after training")
+        if not isfinite(loss) and np.isfinite(flat).all():  # otherwise training has diverged, which gateways handle
+            raise self._errors.invalid(where, f"its loss is {loss:g}, and its arrays are finite; report the mean loss")
         if integers:
             derived.append("integer arrays = the newest of each device")
         return Trained(flat, int(fitted.samples), loss, after, tuple(derived))
@@ -109,18 +110,21 @@ class ClientWorker:
         loss = _first(found.metrics, EVALUATION_LOSS_NAMES)
         name = str(self._task.metric)
         value = loss if name == "loss" else _number(found.metrics.get(name))
+        if value is None and name in found.metrics:
+            raise self._errors.invalid(where, f"reports {found.metrics[name]!r} as {name!r}; report a number")
         if value is None:
             known = ", ".join(map(repr, found.metrics)) or "nothing"
             raise self._errors.invalid(
                 where, f"reports no {name!r}; it reports {known}: give one of them as metric= to the adapter"
             )
+        self._check_samples(found.samples, where)
         if name == "accuracy" and self._task.direction is None and not 0.0 <= value <= 1.0:
             raise self._errors.invalid(
                 where,
                 f"reports an accuracy of {value:g}; if it is in percent, give direction='at_least' and the target in "
                 "percent, too",
             )
-        return Judged(max(1, found.samples), Evaluation(metric=value, loss=value if loss is None else loss))
+        return Judged(int(found.samples), Evaluation(metric=value, loss=value if loss is None else loss))
 
     def _evaluated(self, device: int, weights: Floats, kept: Kept, number: int) -> Evaluated | None:
         names, arrays = self._arrays(weights, kept)
@@ -145,6 +149,10 @@ class ClientWorker:
                 "that is the loss (loss= of the adapter), or report one",
             )
         return loss
+
+    def _check_samples(self, samples: object, where: str) -> None:
+        if not isinstance(samples, int | np.integer) or samples < 1:
+            raise self._errors.invalid(where, f"reports {samples!r} examples; report a whole number from 1")
 
     def _reported_loss(self, metrics: Mapping[str, Any], where: str) -> float | None:
         wanted = self._task.loss
