@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Call
@@ -33,6 +34,14 @@ def test_the_commands_of_the_page(call: Call, place: Path) -> None:
         assert done.code == 0, done.err
         if command[0] == "run":
             assert done.json["target_reached"]
+
+
+def test_the_example_is_not_tested_on_what_it_trains_on(place: Path) -> None:
+    space: dict[str, Any] = {"__name__": "page"}
+    exec(compile((place / "my_task.py").read_text(), "my_task.py", "exec"), space)
+    made = space["task"](12, 1)
+    both = {row.tobytes() for row in made.train[0]} & {row.tobytes() for row in made.test[0]}
+    assert (len(made.train[0]), len(made.test[0]), both) == (360, 200, set())
 
 
 def test_the_table_of_attributes() -> None:
