@@ -338,7 +338,7 @@ def test_valid_and_invalid_objects_in_a_file() -> None:
     for value, told in (
         (None, "task: is None; give an async_hfl.OwnTask"),
         ({"init": init}, "task: is a dict"),
-        (OwnTask, "task: is a OwnTask"),
+        (OwnTask, "task: is the class OwnTask; give an async_hfl.OwnTask"),
         (lambda devices, seed: None, "task: is None"),
         (raises, r"task\(devices, seed\): raised ValueError"),
         (lambda: given(), r"task\(devices, seed\): raised TypeError"),
