@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from page_checks import DATA, PHONE, WIDE, opened
 
+import async_hfl
 from async_hfl.reports.data.experiment import Comparison, Figure, FigureLine, RunGroup
 from async_hfl.reports.pages.experiment_page import write_page
 from async_hfl.reports.pages.network_page import write_network_page
@@ -83,6 +85,82 @@ def test_a_run(browser: Any, page_of_run: Path, size: tuple[int, int], scheme: s
         for details in seen.page.locator("details").all():
             details.locator("summary").click()
         seen.assert_sound()
+
+
+SITES = """name,role,latitude,longitude
+Town Hall,gateway,40.70,-73.99
+Depot,gateway,40.72,-73.98
+Roof West,device,40.701,-73.991
+Pump 2,device,40.702,-73.989
+Yard,device,40.721,-73.981
+"""
+
+
+@pytest.fixture(scope="module")
+def at_sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of many short jobs on a network of named sites."""
+    folder = tmp_path_factory.mktemp("sites")
+    (folder / "town.csv").write_text(SITES)
+    settings = ("task.devices=3", "cloud.epochs=150")
+    return async_hfl.run(
+        task="null", method="async-random", network=str(folder / "town.csv"), overrides=settings, out=folder / "run"
+    ).path
+
+
+TIMELINE = "svg[aria-label='timeline of a gateway']"
+
+
+def test_sites_are_called_by_their_names(browser: Any, at_sites: Path, tmp_path: Path) -> None:
+    write_run_page(at_sites, tmp_path / "run.html")
+    with opened(browser, tmp_path / "run.html") as seen:
+        seen.assert_sound()
+        page = seen.page
+        assert "town.csv" in page.locator("header").inner_text()
+        at_map = page.locator("section", has=page.locator("h2", has_text="Map"))
+        assert re.search(r"0 Town Hall: \d devices?\s+1 Depot: \d device", at_map.inner_text())
+        assert {"Roof West", "Pump 2", "Yard"} & set(page.locator(f"{TIMELINE} text").all_text_contents())
+        gateway = page.locator("section", has=page.locator("h2", has_text="Timeline")).locator("select").first
+        assert gateway.locator("option").all_text_contents() == ["0, Town Hall", "1, Depot"]
+
+
+@pytest.mark.parametrize("speed", [1e-3, 1.0, 300.0])
+def test_the_timeline_of_a_deployed_run_at_any_speed(
+    browser: Any, at_sites: Path, tmp_path: Path, speed: float
+) -> None:
+    """Jobs of milliseconds, seconds and hours: of the many, as many are shown as can be told apart."""
+    deployed, page = tmp_path / "deployed", tmp_path / "run.html"
+    shutil.copytree(at_sites, deployed)
+    manifest = json.loads((deployed / "manifest.json").read_text())
+    names = {"device_names": ["device-1", "device-2", "device-3"], "gateway_names": ["gateway-1", "gateway-2"]}
+    (deployed / "manifest.json").write_text(json.dumps({**manifest, "network": "deployed", **names}))
+    write_run_page(deployed, page)
+    before, data, after = re.split(
+        r'(?<=<script id="data" type="application/json">)(.*?)(?=</script>)', page.read_text()
+    )
+    faster = json.loads(data)
+    faster["lifecycle"]["lines"] = {"devices timed out": [[0.0, 0], [1.0, 1]]}
+    timeline = faster["timeline"]
+    assert len(timeline["jobs"]) > 500
+    timeline["typical"] *= speed
+    timeline["windows"] = [{**w, "from": w["from"] * speed, "to": w["to"] * speed} for w in timeline["windows"]]
+    timeline["jobs"] = [[*j[:2], *(t if t is None else t * speed for t in j[2:8]), j[8]] for j in timeline["jobs"]]
+    timeline["uploads"] = [[gateway, at * speed] for gateway, at in timeline["uploads"]]
+    page.write_text(before + json.dumps(faster).replace("<", "\\u003c") + after)
+    with opened(browser, page) as seen:
+        seen.assert_sound()
+        widths = seen.page.evaluate(
+            f"[...document.querySelectorAll(`{TIMELINE} g`)].map(g => g.getBoundingClientRect().width)"
+        )
+        assert len(widths) >= 5
+        assert sorted(widths)[len(widths) // 2] > 15, "pixels of a usual job"
+        labels = seen.page.locator(f"{TIMELINE} text[text-anchor=middle]").all_text_contents()
+        assert len(set(labels)) == len(labels) >= 3
+        named = seen.page.locator("svg text.name").all_text_contents()
+        assert not [name for name in named if "virtual" in name]
+        assert len([name for name in named if name.startswith("wall-clock time")]) >= 3
+        assert set(names["device_names"]) & set(seen.page.locator(f"{TIMELINE} text").all_text_contents())
+        outages = seen.page.locator("svg[aria-label=outages] text.name").first.text_content()
+        assert outages == "devices timed out", "a line alone has no legend"
 
 
 def test_a_run_with_outages(browser: Any, runs: Runs, tmp_path: Path) -> None:

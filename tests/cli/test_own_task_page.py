@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Call
@@ -33,6 +34,14 @@ def test_the_commands_of_the_page(call: Call, place: Path) -> None:
         assert done.code == 0, done.err
         if command[0] == "run":
             assert done.json["target_reached"]
+
+
+def test_the_example_is_not_tested_on_what_it_trains_on(place: Path) -> None:
+    space: dict[str, Any] = {"__name__": "page"}
+    exec(compile((place / "my_task.py").read_text(), "my_task.py", "exec"), space)
+    made = space["task"](12, 1)
+    both = {row.tobytes() for row in made.train[0]} & {row.tobytes() for row in made.test[0]}
+    assert (len(made.train[0]), len(made.test[0]), both) == (360, 200, set())
 
 
 def test_the_table_of_attributes() -> None:
@@ -110,3 +119,14 @@ def test_an_error_in_the_users_code_names_the_line(call: Call, place: Path) -> N
     line = next(number for number, row in enumerate(text.splitlines(), 1) if '["c"]' in row)
     told = call("run", "--task", "my_task.py:task").told()
     assert f"my_task.py:task: apply: raised KeyError: 'c' (line {line} of my_task.py)" in told
+
+
+def test_shapes_that_would_broadcast_are_refused_before_anything_is_trained(call: Call) -> None:
+    regression = FIXED.replace(", :3].argmax(axis=1)", ", 0]").replace("(8, 3)", "(8, 1)")
+    Path("fixed.py").write_text(regression.replace("target=0.66", 'target=0.66, loss="squared-error", metric="loss"'))
+    for command in ("run", "central"):
+        done = call(command, "--task", "fixed.py:task")
+        assert done.code == 2
+        assert "3 samples gave outputs of shape (3, 1) and targets of shape (3,); reshape one of them" in done.told()
+        assert done.out == ""
+    assert not Path("runs").exists()

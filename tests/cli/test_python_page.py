@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import doctest
+import inspect
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -63,7 +64,41 @@ def told() -> set[str]:
     return found | {name for name in ALL if name.partition(" ")[0] in found}
 
 
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield the parsers of all commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from parsers(inner)
+    yield parser
+
+
 ALL = set(commands(_parser()))
+OTHERWISE = {
+    "resume": {"run"},
+    "settings": {"markdown"},
+    "init": {"all"},
+    "data show": {"out"},
+    "network show": {"out"},
+    "collect": {"states", "cloud", "gateways", "certificates", "insecure"},
+    "status": {"watch"},
+}
+"""Options that Python has in another form, as the page says below its table."""
+
+
+def test_functions_take_the_options_of_their_commands() -> None:
+    found = {parser.prog.removeprefix("async-hfl "): parser for parser in parsers(_parser())}
+    compared = 0
+    for left, right in TABLE:
+        names, functions = (re.findall(r"`([^`]+)`", cell) for cell in (left, right))
+        if "command line only" in right or "load_run(RUN)" in functions:
+            continue
+        for command, function in zip(names, functions, strict=False):
+            options = {action.dest for action in found[command]._actions} - {"help", "json"}
+            taken = set(inspect.signature(getattr(async_hfl, function)).parameters)
+            assert options - taken == OTHERWISE.get(command, set()), command
+            compared += 1
+    assert compared >= 25
 
 
 def test_the_table_has_every_command() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -124,6 +125,17 @@ def test_progress_counts_the_device_updates_of_all_gateways(finished: tuple[Path
     assert summary is not None
     assert progress.bytes_total == summary["bytes_total"]
     assert 0 < progress.bytes_models_up < progress.bytes_total
+
+
+def test_its_journal_is_known_by_length_and_digest(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    run, _ = finished
+    shutil.copytree(run, tmp_path / "cut")
+    events = tmp_path / "cut" / "events.jsonl"
+    assert call("export", str(tmp_path / "cut"), "--out", str(tmp_path / "whole")).returncode == 0
+    events.write_bytes(events.read_bytes()[:-100])
+    done = call("export", str(tmp_path / "cut"), "--out", str(tmp_path / "tables"))
+    assert done.returncode == 2
+    assert "events.jsonl: 100 of its " in done.stderr
 
 
 def test_its_page_tells_of_a_deployment(finished: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:

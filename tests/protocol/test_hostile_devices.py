@@ -179,12 +179,12 @@ def test_running_statistics_have_a_bound_of_their_own() -> None:
     assert stage.jobs()[-1].reason == "refused"
 
 
-def test_an_infinite_loss_is_refused() -> None:
+@pytest.mark.parametrize("loss", [inf, -1e300, nan])
+def test_a_loss_that_is_not_finite_and_bounded_is_refused(loss: float) -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
-    stage.returns("d0", (1.0, 1.0), 10.0, loss=inf)
-    stage.returns("d1", (1.0, 1.0), 10.0, loss=-1e300)
-    assert [job.reason for job in stage.jobs()] == ["refused", "refused"]
+    stage.returns("d0", (1.0, 1.0), 10.0, loss=loss)
+    assert [job.reason for job in stage.jobs()] == ["refused"]
 
 
 @pytest.mark.parametrize("averages", [True, False])
@@ -361,10 +361,10 @@ def test_an_impossible_evaluation_reaches_the_cloud_as_none() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
     says(stage, "d0", m.EvaluateResult(1, 1e300, 0.0), 1.0)
+    says(stage, "d0", m.EvaluateResult(1, 0.5, nan), 1.0)
     says(stage, "d0", m.EvaluateResult(1, 0.5, 0.7), 1.0)
-    broken, whole = stage.waiting("cloud", m.EvaluateResult)
-    assert isnan(broken.metric)
-    assert isnan(broken.loss)
+    broken, undefined, whole = stage.waiting("cloud", m.EvaluateResult)
+    assert all(isnan(value) for one in (broken, undefined) for value in (one.metric, one.loss))
     assert (whole.metric, whole.loss, whole.device) == (0.5, 0.7, 0)
 
 

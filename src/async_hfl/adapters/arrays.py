@@ -69,6 +69,8 @@ class Arrangement:
         if len(found) != len(self.arrays):
             raise ValueError(f"{len(found)} arrays, and the model has {len(self.arrays)} ({self._some()})")
         for one, array in zip(self.arrays, found, strict=True):
+            if array.dtype.kind not in "fiub":
+                raise ValueError(f"array {one.name!r} of {array.dtype} values; a model consists of numbers")
             if array.shape != one.shape:
                 raise ValueError(f"array {one.name!r} has shape {array.shape}, and the model's has {one.shape}")
         with np.errstate(over="ignore"):

@@ -9,6 +9,7 @@ from async_hfl.adapters.client_app import AppClients, is_client_app
 from async_hfl.adapters.client_task import ClientTask
 from async_hfl.adapters.clients import Clients, Config
 from async_hfl.adapters.numpy_client import NumPyClients, check_client_function
+from async_hfl.core.errors import TaskError
 from async_hfl.core.maths.targets import Direction
 
 
@@ -38,6 +39,13 @@ def flower(
     config, run_config: what the strategy and pyproject.toml would give: the config of `fit` and `evaluate`
         (a dict, or a function of the round), and `context.run_config`.
     """
+    for name, given, wanted in (("model", model, "a function that makes it"), ("evaluate", evaluate, "a function")):
+        if given is not None and not callable(given):
+            raise TaskError(f"flower(...): {name}= is a {type(given).__name__}; give {wanted}")
+    if not (config is None or callable(config) or isinstance(config, Mapping)):
+        raise TaskError(f"flower(...): config= is a {type(config).__name__}; give a dict, or a function of the round")
+    if not (run_config is None or isinstance(run_config, Mapping)):
+        raise TaskError(f"flower(...): run_config= is a {type(run_config).__name__}; give a dict")
     clients: Clients = _clients(client, model, config or {}, run_config or {})
     return ClientTask(
         clients=clients,

@@ -60,7 +60,7 @@ class NumPyClients:
         if not isinstance(answer, tuple | list) or len(answer) != 3:
             raise TaskError(f"returned {_kind(answer)}; return (loss, number of examples, metrics)")
         loss, samples, metrics = answer
-        return Evaluated(int(samples), {**_metrics(metrics), "loss": loss})
+        return Evaluated(samples, {**_metrics(metrics), "loss": loss})
 
     def at_server(self, function: Callable[..., Any], names: Sequence[str], arrays: Sequence[Array]) -> Evaluated:
         """Call a strategy's `evaluate_fn(server_round, parameters, config)`."""

@@ -13,7 +13,7 @@ from async_hfl.adapters.arrays import Arrangement, Array, Floats
 from async_hfl.adapters.client_errors import ClientErrors
 from async_hfl.adapters.client_task import EVALUATION_LOSS_NAMES, LOSS_NAMES, ClientTask
 from async_hfl.adapters.clients import Call, Evaluated
-from async_hfl.adapters.generators import seed_generators
+from async_hfl.adapters.generators import own_generators, seed_generators
 from async_hfl.core.errors import TaskError
 from async_hfl.core.learner import Evaluation
 from async_hfl.core.randomness import stream_seed
@@ -63,7 +63,7 @@ class ClientWorker:
     def initial(self, seed: int) -> Floats:
         """Make the initial model."""
         drawn = stream_seed(seed, "initial")
-        with self._errors.during("the initial model"):
+        with own_generators(), self._errors.during("the initial model"):
             seed_generators(drawn)
             model = self._task.clients.model(self._call(0, 1, drawn, b""))
             arrays = [np.asarray(array) for array in model.arrays]
@@ -81,19 +81,20 @@ class ClientWorker:
     def train(self, *, device: int, weights: Floats, kept: Kept, seed: int, number: int) -> Trained:
         where = f"fit of device {device}"
         names, arrays = self._arrays(weights, kept)
-        with self._errors.during(where):
+        with own_generators(), self._errors.during(where):
             fitted = self._task.clients.fit(self._call(device, number, seed, kept.state), names, arrays)
         try:
             flat, integers = self.arrangement().join(fitted.arrays)
         except ValueError as error:
             raise self._errors.invalid(where, f"returned {error}") from error
-        if not isinstance(fitted.samples, int | np.integer) or fitted.samples < 1:
-            raise self._errors.invalid(where, f"reports {fitted.samples!r} examples; report a whole number from 1")
+        self._check_samples(fitted.samples, where)
         after, derived = Kept(tuple(integers), fitted.state), ["squared loss = loss squared"]
         loss = self._reported_loss(fitted.metrics, where)
         if loss is None:
             loss = self._loss_of(device, flat, after, number)
             derived.append("loss = that of its evaluate, after training")
+        if not isfinite(loss) and np.isfinite(flat).all():  # otherwise training has diverged, which gateways handle
+            raise self._errors.invalid(where, f"its loss is {loss:g}, and its arrays are finite; report the mean loss")
         if integers:
             derived.append("integer arrays = the newest of each device")
         return Trained(flat, int(fitted.samples), loss, after, tuple(derived))
@@ -109,28 +110,32 @@ class ClientWorker:
         loss = _first(found.metrics, EVALUATION_LOSS_NAMES)
         name = str(self._task.metric)
         value = loss if name == "loss" else _number(found.metrics.get(name))
+        if value is None and name in found.metrics:
+            raise self._errors.invalid(where, f"reports {found.metrics[name]!r} as {name!r}; report a number")
         if value is None:
             known = ", ".join(map(repr, found.metrics)) or "nothing"
             raise self._errors.invalid(
                 where, f"reports no {name!r}; it reports {known}: give one of them as metric= to the adapter"
             )
+        self._check_samples(found.samples, where)
         if name == "accuracy" and self._task.direction is None and not 0.0 <= value <= 1.0:
             raise self._errors.invalid(
                 where,
                 f"reports an accuracy of {value:g}; if it is in percent, give direction='at_least' and the target in "
                 "percent, too",
             )
-        return Judged(max(1, found.samples), Evaluation(metric=value, loss=value if loss is None else loss))
+        return Judged(int(found.samples), Evaluation(metric=value, loss=value if loss is None else loss))
 
     def _evaluated(self, device: int, weights: Floats, kept: Kept, number: int) -> Evaluated | None:
         names, arrays = self._arrays(weights, kept)
         clients, function = self._task.clients, self._task.evaluate
+        seed = stream_seed(self._seed, "evaluation", device)
         if device == SERVER:
             assert function is not None
-            with self._errors.during("evaluate"):
+            with own_generators(), self._errors.during("evaluate"):
+                seed_generators(seed)
                 return clients.at_server(function, names, arrays)
-        seed = stream_seed(self._seed, "evaluation", device)
-        with self._errors.during(f"evaluate of device {device}"):
+        with own_generators(), self._errors.during(f"evaluate of device {device}"):
             return clients.evaluate(self._call(device, number, seed, kept.state), names, arrays)
 
     def _loss_of(self, device: int, weights: Floats, kept: Kept, number: int) -> float:
@@ -144,6 +149,10 @@ class ClientWorker:
                 "that is the loss (loss= of the adapter), or report one",
             )
         return loss
+
+    def _check_samples(self, samples: object, where: str) -> None:
+        if not isinstance(samples, int | np.integer) or samples < 1:
+            raise self._errors.invalid(where, f"reports {samples!r} examples; report a whole number from 1")
 
     def _reported_loss(self, metrics: Mapping[str, Any], where: str) -> float | None:
         wanted = self._task.loss

@@ -11,12 +11,12 @@ from async_hfl.assembly.runs.provenance import check_seed
 from async_hfl.assembly.settings.loading import Composed, compose
 from async_hfl.assembly.settings.overrides import Overrides, override_texts
 from async_hfl.assembly.user_code.objects import name_of_object
-from async_hfl.learning.own.task import OwnTask, TorchTask
+from async_hfl.learning.own.task import Goal
 from async_hfl.network.description import NetworkDescription
 from async_hfl.network.topologies.request import NetworkRequest
 
-Task: TypeAlias = str | OwnTask | TorchTask | Callable[[int, int], OwnTask | TorchTask]
-"""A name, FILE.py:NAME, a task, or a function (devices, seed) that returns one."""
+Task: TypeAlias = str | Goal | Callable[[int, int], Goal]
+"""A name, FILE.py:NAME, a task (OwnTask, TorchTask, or one of `adapters`), or a function (devices, seed) -> one."""
 Network: TypeAlias = str | Callable[[NetworkRequest], NetworkDescription]
 """A name, FILE.py:NAME, or a function that describes a network."""
 

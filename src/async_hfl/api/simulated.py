@@ -14,6 +14,7 @@ from async_hfl.assembly.build.task import EngineSharing
 from async_hfl.assembly.runs.simulated_run import PreparedRun, begin, begin_again, simulate
 from async_hfl.assembly.settings.overrides import Overrides
 from async_hfl.assembly.settings.schema import Settings
+from async_hfl.reports.export.trackers import RunTracker
 from async_hfl.reports.terminal.notebook import in_notebook
 from async_hfl.reports.terminal.run_view import RunView
 from async_hfl.simulation.recorded_run import Progress
@@ -30,6 +31,8 @@ def run(
     overrides: Overrides = (),
     out: str | Path | None = None,
     start_from: str | Path | None = None,
+    tensorboard: str | Path | None = None,
+    mlflow: str | None = None,
     progress: bool | None = None,
     on_start: Callable[[Run, Settings], None] | None = None,
     on_epoch: Callable[[Progress], None] | None = None,
@@ -39,7 +42,7 @@ def run(
 
     `file` is a run file (TOML), and `overrides` changes settings, as `--set` does. A task, a network and the values of
     policies and aggregation rules may be objects made in Python; the manifest records their code and their digest.
-    `progress` shows a line of progress (default: in notebooks).
+    `progress` shows a line of progress (default: in notebooks). `tensorboard` is a directory, `mlflow` a tracking URI.
 
     `on_start` is called before the first event and `on_epoch` after every evaluation. If `pause` returns True then, the
     run saves a checkpoint and is returned incomplete, to be resumed. A `PauseRequest`
@@ -49,11 +52,28 @@ def run(
     >>> run.summary["cloud_epochs"], run.complete
     (3, True)
     """
+    tracker = RunTracker(None if tensorboard is None else Path(tensorboard), mlflow)
     given = named(task, network, overrides)
     chosen = {"method": method, "preset": preset, "seed": seed}
     composed = composed_of(file, given.task, given.network, overrides=given.overrides, **chosen)
     prepared = begin(composed, out=out, start_from=start_from)
-    return _shown(prepared, progress, on_start, on_epoch, pause)
+
+    def started(run: Run, settings: Settings) -> None:
+        if on_start is not None:
+            on_start(run, settings)
+        tracker.started(run.path.name, run.manifest)
+
+    def epoch(now: Progress) -> None:
+        if on_epoch is not None:
+            on_epoch(now)
+        tracker.epoch(now)
+
+    made = None
+    try:
+        made = _shown(prepared, progress, started, epoch, pause)
+    finally:
+        tracker.ended(None if made is None or not made.complete else made.directory)
+    return made
 
 
 def resume(

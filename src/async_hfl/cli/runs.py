@@ -57,31 +57,25 @@ def add_commands(commands: Commands) -> None:
 def _run(options: argparse.Namespace) -> int:
     from async_hfl import api
     from async_hfl.cli.interruption import Signals, make_run
-    from async_hfl.reports.export.trackers import RunTracker
     from async_hfl.reports.terminal.run_view import RunView
-
-    tracker = RunTracker(options.tensorboard, options.mlflow)
 
     def make(signals: Signals) -> api.Run:
         def started(made: api.Run, settings: Any) -> None:
             signals.directory = made.path
             view.started(made, settings)
-            tracker.started(made.path.name, made.manifest)
 
-        def epoch(progress: Any) -> None:
-            view.epoch(progress)
-            tracker.epoch(progress)
-
-        chosen = {**settings_of(options), "out": options.out, "start_from": options.start_from}
+        own = {name: getattr(options, name) for name in ("out", "start_from", "tensorboard", "mlflow")}
         with RunView(quiet=options.json) as view:
-            return api.run(**chosen, progress=False, on_start=started, on_epoch=epoch, pause=signals.pause)
+            return api.run(
+                **settings_of(options),
+                **own,
+                progress=False,
+                on_start=started,
+                on_epoch=view.epoch,
+                pause=signals.pause,
+            )
 
-    made = None
-    try:
-        made = make_run(make)
-    finally:
-        tracker.ended(None if made is None else made.directory)
-    return print_run(made, options.json)
+    return print_run(make_run(make), options.json)
 
 
 def _central(options: argparse.Namespace) -> int:

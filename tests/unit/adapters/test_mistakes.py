@@ -86,6 +86,54 @@ def test_a_mistake_in_client_code(tmp_path: Path, number: str) -> None:
     assert rows()[number] in str(raised.value)
 
 
+FURTHER = {
+    "no fit": (
+        "    def fit",
+        "    def train",
+        "the initial model: made a Client, which has no fit; return a NumPyClient",
+    ),
+    "a loss that is NaN": (
+        '{"loss": 0.5}',
+        '{"loss": np.nan}',
+        "fit of device 0: its loss is nan, and its arrays are fini",
+    ),
+    "arrays of texts": (
+        "[array + 1.0 for",
+        "[array.astype(str) for",
+        "returned array '0' of <U32 values; a model consists",
+    ),
+    "a metric as text": (
+        '{"accuracy": 0.7}',
+        '{"accuracy": "0.7"}',
+        "device 0: reports '0.7' as 'accuracy'; report a numb",
+    ),
+    "examples in words": (
+        "0.5, 10",
+        "0.5, 'ten'",
+        "evaluate of device 0: reports 'ten' examples; report a whole number",
+    ),
+    "no examples": ("0.5, 10", "0.5, 0", "evaluate of device 0: reports 0 examples; report a whole number from 1"),
+    "a model": (
+        "target=0.9",
+        "target=0.9, model=[1.0]",
+        "flower(...): model= is a list; give a function that makes it",
+    ),
+    "a result": ("target=0.9", "target=0.9, evaluate=0.5", "flower(...): evaluate= is a float; give a function"),
+    "names": ("target=0.9", "target=0.9, config=['lr']", "flower(...): config= is a list; give a dict, or a function"),
+    "more names": ("target=0.9", "target=0.9, run_config=['lr']", "flower(...): run_config= is a list; give a dict"),
+}
+
+
+@pytest.mark.parametrize("mistake", FURTHER)
+def test_a_further_mistake_in_client_code(tmp_path: Path, mistake: str) -> None:
+    before, after, told = FURTHER[mistake]
+    assert CLIENT.count(before) == 1
+    (tmp_path / "client.py").write_text(CLIENT.replace(before, after))
+    with pytest.raises(UserError) as raised:
+        attempt(f"{tmp_path / 'client.py'}:task")
+    assert told in str(raised.value)
+
+
 @pytest.mark.parametrize(("number", "options"), [("13", {"method": "FedAvg"}), ("14", {"overrides": ["num_rounds=5"]})])
 def test_a_mistake_on_the_command_line(number: str, options: dict[str, str]) -> None:
     with pytest.raises(UserError) as raised:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from async_hfl import api
+from async_hfl.adapters.client_task import ClientTask
+from async_hfl.adapters.flower import flower
 from async_hfl.adapters.learner import ClientLearner
 from async_hfl.assembly.deployments.local_learning import Local, Part, check_device, client_learner, local_learner
 from async_hfl.assembly.user_code.user_task import load_client_task
@@ -80,6 +83,37 @@ def test_the_loss_is_that_of_evaluate(made: Callable[..., ClientLearner]) -> Non
     assert result.loss == evaluations[1].loss
     mean = np.mean([one.metric for one in evaluations if one is not None])
     assert learner.evaluate(result.weights).metric == pytest.approx(mean)
+
+
+def drawing_task() -> ClientTask:
+    """A model, a client and an evaluation that draw from the generators of the process."""
+
+    class Client:
+        def fit(self, parameters: Any, config: Any) -> Any:
+            return [parameters[0] + np.random.rand() + random.random()], 1, {"loss": 1.0}  # noqa: NPY002
+
+    def judge(server_round: int, parameters: Any, config: Any) -> Any:
+        return 1.0, {"accuracy": (np.random.rand() + random.random()) / 2}  # noqa: NPY002
+
+    return flower(lambda context: Client(), model=lambda: [np.random.rand(3)], evaluate=judge, target=0.9)  # noqa: NPY002
+
+
+def test_the_generators_of_the_process_are_as_before() -> None:
+    """A notebook draws the same numbers with and without a run between; what clients draw does not depend on it."""
+    random.seed(1)
+    np.random.seed(1)  # noqa: NPY002
+    expected = random.random(), np.random.rand()  # noqa: NPY002
+    found = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        learner = ClientLearner(drawing_task, "drawing", 1, 1, gradient=False, processes=0)
+        weights = learner.initial_weights(1)
+        [result] = learner.train_many([job(learner, 0)])
+        found.append((*bits(result), learner.evaluate(weights).metric))
+        if seed == 1:
+            assert (random.random(), np.random.rand()) == expected  # noqa: NPY002
+    assert found[0] == found[1]
 
 
 def test_alone_together_and_in_processes_to_the_bit(made: Callable[..., ClientLearner]) -> None:

@@ -103,6 +103,10 @@ def test_files_that_are_not_there(place: Path) -> None:
         compose(method="no.toml")
     with pytest.raises(DataError, match=r"no\.csv: no such file; give the path of the network's file, as --network"):
         compose(network="no.csv")
+    with pytest.raises(SettingsError, match=r"'my\.txt'; the name of a method's file ends in \.toml"):
+        compose(method="my.txt")
+    with pytest.raises(SettingsError, match=r"'sites\.txt'; the name of a network's file ends in \.csv, \.geojson or"):
+        compose(network="sites.txt")
     with pytest.raises(SettingsError, match=r"network.path = 'campus.csv' \(--set .*\): the network is delays.csv"):
         compose(network="delays.csv", overrides=["network.path=campus.csv"])
 

@@ -260,17 +260,34 @@ def test_sweeping_here(task: async_hfl.OwnTask, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"processes": 2}, "task: OwnTask .* the workers of processes are other processes, which load their own"),
-        ({"on": "ray"}, "task: OwnTask .* the workers of ray are other processes"),
+        ({"processes": 2}, "task: OwnTask .* the workers .on = processes. are other processes, which load their own"),
+        ({"on": "ray"}, "task: OwnTask .* the workers .on = ray. are other processes"),
         ({"on": "here", "processes": 2}, "here is one process"),
         ({"seeds": []}, "give a number of seeds"),
         ({"methods": ["async-hlf"]}, "did you mean async-hl"),
+        ({"methods": "async-random, async-hlf"}, "did you mean async-hl"),
+        ({"tuning": "no.toml", "untuned": "async-hlf"}, "no.toml"),
     ],
 )
 def test_mistakes_in_comparisons(more: dict[str, Any], told: str, task: async_hfl.OwnTask, tmp_path: Path) -> None:
     usual: dict[str, Any] = {"methods": ["async-hfl"], "seeds": 1, "overrides": SHORT, "out": tmp_path / "compared"}
     with pytest.raises(UserError, match=told):
         async_hfl.compare(task=task, **{**usual, **more})
+
+
+@pytest.mark.parametrize("value", [{"init": 1}, [1, 2], 7])
+def test_what_cannot_be_a_task(value: object) -> None:
+    with pytest.raises(SettingsError, match="cannot be a task; give an OwnTask, or a function that returns one"):
+        async_hfl.run(task=value)  # type: ignore[arg-type]
+
+
+def test_methods_as_one_text(tmp_path: Path) -> None:
+    """As on the command line."""
+    found = async_hfl.compare(
+        task="null", network="uniform", methods="async-random, two-tier", seeds=1, overrides=SHORT, on="here",
+        out=tmp_path / "compared",
+    )  # fmt: skip
+    assert {row.group for row in found.panels[0].rows} == {"async-random", "two-tier"}
 
 
 def test_a_cluster_needs_files(task: async_hfl.OwnTask, tmp_path: Path) -> None:

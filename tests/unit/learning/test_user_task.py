@@ -212,6 +212,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "too large": ({"test": (X * 1e300, Y)}, "test[0]: holds NaN or infinite"),
     "text": ({"test": (np.array(["a"] * 3), Y[:3])}, "test[0]: holds <U1 values"),
+    "complex numbers": ({"test": (X * 1j, Y)}, "test[0]: holds complex128 values; give an array of real numbers"),
     "ragged": ({"test": ([[1.0], [1.0, 2.0]], Y[:2])}, "test[0]: raised ValueError"),
     "a number": ({"test": (X, 3)}, "test[1]: is a int; give an array with one row a sample"),
     "no test": ({"test": None}, "test: is None; give a pair"),
@@ -227,6 +228,14 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "argument": (
         {"shards": None, "train": (X, Y), "arguments": {"alpha": 1}},
         "arguments: iid has no 'alpha'; it has samples_per_device",
+    ),
+    "argument of another type": (
+        {"shards": None, "train": (X, Y), "partition": "dirichlet", "arguments": {"alpha": "much"}},
+        "arguments: dirichlet cannot use {'alpha': 'much'}: could not convert string to float: 'much'",
+    ),
+    "argument that is no number": (
+        {"shards": None, "train": (X, Y), "partition": "by_class", "arguments": {"classes_per_device": "two"}},
+        "arguments: by_class cannot use {'classes_per_device': 'two'}: ",
     ),
     "undealable": (
         {"shards": None, "train": (X, Y), "partition": "by_class", "arguments": {"classes_per_device": 9}},
@@ -329,7 +338,7 @@ def test_valid_and_invalid_objects_in_a_file() -> None:
     for value, told in (
         (None, "task: is None; give an async_hfl.OwnTask"),
         ({"init": init}, "task: is a dict"),
-        (OwnTask, "task: is a OwnTask"),
+        (OwnTask, "task: is the class OwnTask; give an async_hfl.OwnTask"),
         (lambda devices, seed: None, "task: is None"),
         (raises, r"task\(devices, seed\): raised ValueError"),
         (lambda: given(), r"task\(devices, seed\): raised TypeError"),

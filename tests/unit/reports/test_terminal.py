@@ -140,6 +140,13 @@ def test_a_target_not_reached() -> None:
     assert "crossing" not in text
 
 
+def test_a_run_without_an_update() -> None:
+    """A user who sets cloud.epochs to 3 learns that nothing was learnt."""
+    flat = " ".join(printed(summary("async-hfl", None, device_updates=0)).split())
+    assert "warning the run was over before the update of any device was aggregated" in flat
+    assert "warning" not in printed(summary("async-hfl", None))
+
+
 def test_a_run_without_an_evaluation() -> None:
     assert "final metric" not in printed(summary("async-hfl", None, final_metric=None, virtual_s=None))
 

@@ -30,14 +30,14 @@ class SlowLearner(StubLearner):
     def __init__(self, request: PauseRequest | None, asked_in: int) -> None:
         super().__init__(8, 40, gradient=True)
         self.request, self.asked_in = request, asked_in
-        self.waits, self.trained = 0, 0
+        self.waits, self.finished = 0, 0
 
     def begin(self, jobs: Sequence[TrainingJob]) -> Results:
         def results() -> list[TrainingResult]:
             self.waits += 1
             if self.waits == self.asked_in and self.request is not None:
                 self.request.make()
-            self.trained += len(jobs)
+            self.finished += 1
             return self.train_many(jobs)
 
         return results
@@ -62,6 +62,7 @@ def test_a_wait_for_training_is_given_up(asked_in: int, tmp_path: Path) -> None:
     assert first.run(None, request) is None
     first.close()
     assert learner.waits == asked_in, "a checkpoint waits for no training"
+    assert learner.finished == asked_in - 1, "the wait was given up"
     assert first.directory.checkpoint.is_file()
     found = recorded(tmp_path / "cut", SlowLearner(None, 0)).run()
     assert found["digest"] == wanted["digest"]

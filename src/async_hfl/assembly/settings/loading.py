@@ -26,6 +26,7 @@ from async_hfl.assembly.settings.checks.target_range import check_targets
 from async_hfl.assembly.settings.field_types import Section
 from async_hfl.assembly.settings.named_files import (
     FROM_FILE,
+    ending_hint,
     is_method_file,
     is_network_file,
     network_kind_of,
@@ -288,7 +289,8 @@ def _files(kind: str) -> dict[str, Table]:
 def _packaged(kind: str, name: str) -> Table:
     names = available(kind)
     if name not in names:
-        raise SettingsError(f"unknown {kind} {name!r}{nearest(name, list(names))}; `async-hfl {kind}s` lists them all")
+        hint = ending_hint(kind, name) or f"{nearest(name, list(names))}; `async-hfl {kind}s` lists them all"
+        raise SettingsError(f"unknown {kind} {name!r}{hint}")
     return copy.deepcopy(_files(kind)[name])
 
 

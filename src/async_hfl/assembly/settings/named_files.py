@@ -17,6 +17,7 @@ from async_hfl.core.errors import SettingsError
 FROM_FILE = "file"
 """The network that is read from a file."""
 _NETWORK_FILES = (".csv", ".geojson", ".json")
+_ENDINGS = {"method": "in .toml", "network": "in .csv, .geojson or .json"}
 
 
 def is_method_file(name: str) -> bool:
@@ -25,6 +26,11 @@ def is_method_file(name: str) -> bool:
 
 def is_network_file(name: str) -> bool:
     return not is_user_code(name) and name.endswith(_NETWORK_FILES)
+
+
+def ending_hint(kind: str, name: str) -> str:
+    """Return how the name of a file must end, if this looks like a file of another kind; empty otherwise."""
+    return f"; the name of a {kind}'s file ends {_ENDINGS[kind]}" if Path(name).suffix and kind in _ENDINGS else ""
 
 
 def network_kind_of(name: str) -> str:

@@ -90,9 +90,9 @@ def _keep(setting: str, facts: ObjectFacts, value: object) -> None:
     try:
         _OBJECTS[facts.name] = value
     except TypeError:
+        wanted = "an OwnTask, or a function that returns one" if setting == "task" else "a function or a class"
         raise SettingsError(
-            f"{setting} = {value!r:.80}: a {type(value).__qualname__} cannot be {KINDS[setting][1]}; give a function "
-            "or a class"
+            f"{setting} = {value!r:.80}: a {type(value).__qualname__} cannot be {KINDS[setting][1]}; give {wanted}"
         ) from None
     _FACTS[facts.name] = facts
 

@@ -14,13 +14,13 @@ from async_hfl.core.errors import UserError
 from async_hfl.experiments.commands.experiment import Experiment
 from async_hfl.experiments.commands.sweep import compared
 from async_hfl.experiments.commands.work import Work
-from async_hfl.experiments.comparison.plan import METHODS, check_tuning, comparison_plan, seeds_from
+from async_hfl.experiments.comparison.plan import METHODS, check_tuning, comparison_plan, names_from, seeds_from
 from async_hfl.experiments.plans.contender import Contender, contenders
 from async_hfl.experiments.plans.plan import Plan
 from async_hfl.experiments.tuning.tuning_file import read_tunings
 from async_hfl.reports.terminal.notebook import in_notebook
 
-Methods = Sequence[str] | Mapping[str, Mapping[str, Any]]
+Methods = str | Sequence[str] | Mapping[str, Mapping[str, Any]]
 """Names; or settings by name: {"async-hfl": {}, "mine": {"method": "async-hfl", "gateway.aggregation": MyRule}}."""
 _METHOD = "method"
 
@@ -33,7 +33,7 @@ def compare(
     methods: Methods | None = None,
     equipped: bool = False,
     tuning: str | Path | None = None,
-    untuned: Sequence[str] = (),
+    untuned: str | Sequence[str] = (),
     seeds: int | Sequence[int] = 3,
     target: float | None = None,
     overrides: Overrides = (),
@@ -45,7 +45,7 @@ def compare(
     limit_minutes: float | None = None,
     rows: str | Path | None = None,
     discard_runs: bool = False,
-    from_results: Sequence[str | Path] = (),
+    from_results: str | Path | Sequence[str | Path] = (),
     progress: bool | None = None,
 ) -> Experiment:
     """Compare methods on one task with several seeds: the command `async-hfl compare`.
@@ -66,7 +66,7 @@ def compare(
         methods=methods,
         equipped=equipped,
         tuning=tuning,
-        untuned=untuned,
+        untuned=names_from(untuned),
         seeds=seeds_from(seeds),
         target=target,
         overrides=overrides,
@@ -131,7 +131,7 @@ def _contenders(
     untuned: Sequence[str],
 ) -> list[Contender]:
     if not isinstance(methods, Mapping):
-        names = METHODS if methods is None else methods
+        names = METHODS if methods is None else names_from(methods)
         return contenders(names, task, preset, overrides, with_equipped=equipped, untuned=untuned)
     if equipped:
         raise UserError("--equipped: applies to methods that are named; leave it out, or give the settings of each")

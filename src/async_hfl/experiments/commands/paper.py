@@ -11,7 +11,7 @@ from async_hfl.core.errors import UserError
 from async_hfl.experiments.commands.experiment import Experiment
 from async_hfl.experiments.commands.work import Work, make_plan_runs
 from async_hfl.experiments.comparison.footnotes import footnoted, tuning_notes
-from async_hfl.experiments.comparison.plan import check_tuning, seeds_from
+from async_hfl.experiments.comparison.plan import check_tuning, names_from, seeds_from
 from async_hfl.experiments.comparison.report import write_report
 from async_hfl.experiments.paper.catalogue import find
 from async_hfl.experiments.paper.entry import NETWORKS, PRESETS, Entry, PaperOptions
@@ -31,7 +31,7 @@ def paper(
     quick: bool = False,
     preset: str = "paper",
     network: str = "nycmesh-paper",
-    tasks: Sequence[str] = (),
+    tasks: str | Sequence[str] = (),
     seeds: int | Sequence[int] | None = None,
     tuning: str | Path | None = None,
     overrides: Overrides = (),
@@ -46,7 +46,7 @@ def paper(
     limit_minutes: float | None = None,
     rows: str | Path | None = None,
     discard_runs: bool = False,
-    from_results: Sequence[str | Path] = (),
+    from_results: str | Path | Sequence[str | Path] = (),
     progress: bool | None = None,
 ) -> Experiment:
     """Reproduce a table or figure of the Async-HFL paper: the command `async-hfl paper` (docs/experiments.md)."""
@@ -55,7 +55,7 @@ def paper(
         quick=quick,
         preset=preset,
         network=network,
-        tasks=tuple(tasks),
+        tasks=tuple(names_from(tasks)),
         seeds=() if seeds is None else tuple(seeds_from(seeds)),
         tuning=None if tuning is None else str(tuning),
         overrides=tuple(override_texts(overrides)),

@@ -31,7 +31,7 @@ def sweep(
     limit_minutes: float | None = None,
     rows: str | Path | None = None,
     discard_runs: bool = False,
-    from_results: Sequence[str | Path] = (),
+    from_results: str | Path | Sequence[str | Path] = (),
     progress: bool | None = None,
 ) -> Experiment:
     """Make the runs of a plan that are not complete yet: the command `async-hfl sweep`.

@@ -14,7 +14,7 @@ from async_hfl.assembly.settings.overrides import Overrides
 from async_hfl.assembly.user_code.loading import short_name
 from async_hfl.core.errors import InternalError, UserError
 from async_hfl.experiments.commands.work import Work, make_plan_runs
-from async_hfl.experiments.comparison.plan import METHODS
+from async_hfl.experiments.comparison.plan import METHODS, names_from
 from async_hfl.experiments.plans.contender import Contender, contenders
 from async_hfl.experiments.plans.plan import Plan, read_contenders
 from async_hfl.experiments.results.sources import Results
@@ -71,7 +71,7 @@ def tune(
     task: Task | None = None,
     network: Network | None = None,
     preset: str | None = None,
-    methods: Sequence[str] = (),
+    methods: str | Sequence[str] = (),
     plan: str | Path | None = None,
     equipped: bool = False,
     seeds: Sequence[int] = SEEDS,
@@ -95,7 +95,7 @@ def tune(
     work = Work.of(out, on, processes, together, limit_minutes, rows, discard_runs, ())
     quiet = not (in_notebook() if progress is None else progress)
     file = None if plan is None else Path(plan)
-    made = tuned(problem, Path(output), work, methods, file, points, equipped=equipped, quiet=quiet)
+    made = tuned(problem, Path(output), work, names_from(methods), file, points, equipped=equipped, quiet=quiet)
     if made.last is not None and made.last.failed:
         raise (UserError if made.last.users_fault else InternalError)(next(iter(made.last.failed.values())))
     return made

@@ -55,10 +55,11 @@ class Work:
         limit_minutes: float | None,
         rows: str | Path | None,
         discard_runs: bool,
-        from_results: Sequence[str | Path],
+        from_results: str | Path | Sequence[str | Path],
     ) -> Work:
         folder, file = (None if path is None else Path(path) for path in (out, rows))
-        return cls(folder, on, processes, together, limit_minutes, file, discard_runs, tuple(map(Path, from_results)))
+        results = [from_results] if isinstance(from_results, str | Path) else from_results
+        return cls(folder, on, processes, together, limit_minutes, file, discard_runs, tuple(map(Path, results)))
 
     @property
     def limit_s(self) -> float | None:
@@ -80,7 +81,7 @@ class Work:
                     f"processes = {self.processes}: here is one process; leave it out, or give on=processes"
                 )
             return ThisProcessPool(folder, self.together)
-        check_no_objects(objects, f"the workers of {on} are other processes")
+        check_no_objects(objects, f"the workers (on = {on}) are other processes")
         if on == "processes":
             return ProcessPool(folder.path, self.processes, self.together)
         if on == "ray" or on.startswith("ray://"):

@@ -76,6 +76,11 @@ def seeds_from(seeds: int | Sequence[int]) -> list[int]:
     return list(dict.fromkeys(seeds))
 
 
+def names_from(names: str | Sequence[str]) -> list[str]:
+    """Return the names of a list, or those in a text, separated by commas."""
+    return [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+
+
 def seeds_of(text: str) -> list[int]:
     """Parse `3` as 1, 2, 3 and `4,7` as 4 and 7."""
     numbers = listed_seeds(text)

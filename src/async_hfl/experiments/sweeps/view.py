@@ -18,6 +18,8 @@ from async_hfl.reports.terminal.live import LiveDisplay, live_display
 
 _MOST_LINES = 12
 _BAR = 16
+_WIDE = 100
+"""Columns of a terminal that has room for the speed of each run."""
 
 
 class SweepView:
@@ -64,7 +66,7 @@ class SweepView:
             case _:
                 self._running.pop(run.id, None)
         if self._live is not None:
-            self._live.update(self._drawn())
+            self._live.update(self.drawn())
 
     def note(self, text: str) -> None:
         self._say(Text(text, style="yellow"))
@@ -75,29 +77,32 @@ class SweepView:
     def _say(self, text: Text) -> None:
         if self._live is not None and self._live.alone:
             self._notes.append(text)
-            self._live.update(self._drawn())
+            self._live.update(self.drawn())
         elif not self._quiet:
             self._console.print(text, soft_wrap=True)
 
-    def _drawn(self) -> Group:
+    def drawn(self) -> Group:
+        """Return the progress so far; on a narrow terminal without speeds, and with long names of runs cut off."""
         done = self._already_complete + self._ended
         spent = time.monotonic() - self._began
         left = f", about {duration(spent / self._ended * (self._total - done))} to go" if self._ended else ""
         head = Table.grid(padding=(0, 2, 0, 0))
         head.add_row(
-            ProgressBar(self._total, done, width=30), f"{done:,} of {self._total:,} runs", f"{duration(spent)}{left}"
+            ProgressBar(self._total, done, width=20), f"{done:,} of {self._total:,} runs", f"{duration(spent)}{left}"
         )
+        wide = self._console.width >= _WIDE
         lines = Table.grid(padding=(0, 2, 0, 0))
-        for _ in range(5):
+        lines.add_column()  # the one that is made narrower, since the others must not be
+        for _ in range(4):
             lines.add_column(no_wrap=True)
         for run, data in list(self._running.values())[:_MOST_LINES]:
             epoch = data.get("epoch", 0)
             lines.add_row(
-                Text(self._name(run), style="bold"),
+                Text(self._name(run), style="bold", no_wrap=True, overflow="ellipsis"),
                 ProgressBar(run.epochs, min(epoch, run.epochs), width=_BAR),
                 f"epoch {epoch}",
                 f"{data['metric']:.4f} of {run.target:g}" if epoch else "starting",
-                Text(f"{data['updates_per_s']:,.0f} updates/s" if epoch else "", style="dim"),
+                Text(f"{data['updates_per_s']:,.0f} updates/s" if epoch and wide else "", style="dim"),
             )
         more = len(self._running) - _MOST_LINES
         return Group(*self._notes, head, lines, *([Text(f"and {more} more", style="dim")] if more > 0 else []))

@@ -50,6 +50,8 @@ def _partitioned(task: UserTask, dataset: Dataset, devices: int, seed: int, erro
         return partition(task.partition, dataset, devices, seed, task.arguments)
     except (DataError, SettingsError) as error:
         raise errors.invalid("partition", str(error).removeprefix("task.partition = ")) from error
+    except (TypeError, ValueError) as error:  # an argument that is no number; those of built-in tasks are settings
+        raise errors.invalid("arguments", f"{task.partition} cannot use {dict(task.arguments)}: {error}") from error
 
 
 def _check_arguments(task: UserTask, chosen: Partitioner, errors: TaskErrors) -> None:
@@ -108,7 +110,8 @@ def _array(given: object, where: str, errors: TaskErrors) -> npt.NDArray[Any]:
     if array.ndim == 0:
         raise errors.invalid(where, f"is {_kind(given)}; give an array with one row a sample")
     if array.dtype.kind not in "fiub":
-        raise errors.invalid(where, f"holds {array.dtype} values (rows of unequal length?); give an array of numbers")
+        why = " (rows of unequal length?)" if array.dtype.kind == "O" else ""
+        raise errors.invalid(where, f"holds {array.dtype} values{why}; give an array of real numbers")
     if array.dtype.kind == "f":
         with np.errstate(over="ignore"):  # values that do not fit become infinite and are rejected below
             floats = array.astype(np.float32)

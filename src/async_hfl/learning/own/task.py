@@ -94,6 +94,7 @@ def load_task(value: object, name: str, devices: int, seed: int) -> Goal:
             value = value(devices, seed)
     if not isinstance(value, Goal):
         kind = "None" if value is None else f"a {getattr(value, '__name__', type(value).__name__)}"
+        kind = f"the class {value.__name__}" if isinstance(value, type) else kind
         raise errors.invalid(
             "task", f"is {kind}; give an async_hfl.OwnTask, or a function (devices, seed) that returns one"
         )

@@ -36,7 +36,8 @@ _LARGEST_LOSS = 1e30
 def refusal(gateway: Gateway, in_flight: InFlightJob, update: Update) -> str:
     """Return the reason for which a decoded update must not be used; empty if it may be."""
     weights = plain_vector(update.weights)
-    if not is_finite(weights) or max(abs(update.loss), abs(update.squared_loss)) > _LARGEST_LOSS:
+    bounded = all(abs(loss) <= _LARGEST_LOSS for loss in (update.loss, update.squared_loss))  # NaN is not
+    if not is_finite(weights) or not bounded:
         return DIVERGED
     most = gateway.config.max_change
     if most == inf or not isinstance(weights, np.ndarray) or not isinstance(in_flight.sent, np.ndarray):

@@ -30,7 +30,7 @@ def to_cloud(gateway: Gateway, event: Received, message: m.Unsettled | m.Evaluat
         own = [job for job in message.jobs if job.gateway == gateway.config.number]
         if not all(conduct.owns(gateway, device, job, event.at) for job in own):
             return
-    elif not max(abs(message.metric), abs(message.loss)) <= _LARGEST:  # the training has diverged
+    elif not all(abs(value) <= _LARGEST for value in (message.metric, message.loss)):  # the training has diverged
         message = replace(message, metric=nan, loss=nan)
     gateway.emit(Send(CLOUD, replace(message, device=device)))
 

@@ -58,7 +58,8 @@ def comparison_table(rows: list[Row], reference: str, title: str) -> Table:
             for row in rows
         ),
         (
-            f"Speed-up: relative to {reference}. Uplink: models sent towards the cloud, as in the paper.",
+            f"Speed-up: relative to {reference}. Uplink: models sent towards the cloud, as in the paper. Bytes and "
+            "uplink are those until the target; accuracy and device updates those of the whole run.",
             f"Share of selections limited by the bandwidth: {bound}.",
         ),
         tuple(place for place, row in enumerate(rows) if best and row.time_to_target_s == best),

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 _WIDTH = 110
 _INTERVAL_S = 0.25
@@ -25,7 +26,7 @@ def as_html(*parts: RenderableType) -> str:
     """Return text and tables of rich as HTML."""
     console = Console(file=io.StringIO(), record=True, width=_WIDTH, force_jupyter=False)
     for part in parts:
-        console.print(part)
+        console.print(part, soft_wrap=isinstance(part, Text))  # a long line can be scrolled, and copied whole
     return console.export_html(code_format=_PRE, inline_styles=True)
 
 

@@ -23,6 +23,12 @@ def print_summary(manifest: dict[str, Any], summary: dict[str, Any], console: Co
     (console or make_console()).print(summary_table(manifest, summary))
 
 
+_NOTHING_LEARNT = (
+    "the run was over before the update of any device was aggregated, so the model is the one that it began with; give "
+    "it more cloud.epochs"
+)
+
+
 def headline(manifest: dict[str, Any], summary: dict[str, Any] | None) -> str:
     """Return a run and its result in a line."""
     name = f"{manifest['method']} on {task_name(manifest)}, {network_name(manifest)}, seed {manifest['seed']}"
@@ -110,8 +116,8 @@ def summary_table(manifest: dict[str, Any], summary: dict[str, Any]) -> Table:
         took = f"{duration(summary['virtual_s'])} simulated in {summary['wall_s']:.1f} s"
         table.add_row("time", f"{took} ({calls}, {training['wasted']} wasted)")
     table.add_row("digest", summary["digest"])
-    if diverged := summary.get("diverged"):
-        table.add_row("warning", Text(diverged, style="yellow"))
+    if warning := summary.get("diverged") or (not summary["device_updates"] and _NOTHING_LEARNT):
+        table.add_row("warning", Text(warning, style="yellow"))
     return table
 
 
@@ -125,8 +131,5 @@ def _bytes_sent(summary: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "bytes", size(total) + (f"; as float32 {size(plain)}" if encodings else "")
     for link, *counts, _, _ in links:
         kinds = zip(("models", "gradients", "bases", "control"), counts, strict=True)
-        yield (
-            "",
-            f"{link}: "
-            + ", ".join(f"{size(count)} {kind}" for kind, count in kinds if isinstance(count, int) and count),
-        )
+        told = ", ".join(f"{size(count)} {kind}" for kind, count in kinds if isinstance(count, int) and count)
+        yield "", f"{link}: {told or 'nothing'}"

@@ -96,8 +96,8 @@ function heatMap(spec) {
         if (now.numbers && cell > 44 && row >= 20) made.append(svg("text", {x:left + cell * (j + .5), y:row * (i + .5) + 4, "text-anchor":"middle", "pointer-events":"none", style:`fill:${share > .5 ? "var(--card)" : "var(--ink)"}`}, now.numbers(value)));
       });
     });
-    let free = -Infinity;
-    now.columns.forEach((column, j) => { const at = left + cell * (j + .5), half = measure(column.text) / 2 + 3; const place = Math.min(at, width - half); if (column.text && place - half > free && place - half > 0) { made.append(svg("text", {x:place, y:end + 16, "text-anchor":"middle"}, column.text)); free = place + half; } });
+    let free = -Infinity, told = null;
+    now.columns.forEach((column, j) => { const at = left + cell * (j + .5), half = measure(column.text) / 2 + 3; const place = Math.min(at, width - half); if (column.text && column.text !== told && place - half > free && place - half > 0) { told = column.text; made.append(svg("text", {x:place, y:end + 16, "text-anchor":"middle"}, column.text)); free = place + half; } });
     if (now.xName) made.append(svg("text", {x:width - 2, y:end + 34, "text-anchor":"end", class:"strong name"}, now.xName));
     made.addEventListener("pointerleave", () => tip.hide());
     return made;

@@ -98,8 +98,8 @@ const timed = Object.entries(d.times).filter(([, times]) => times);
 if (timed.length) deciding.append(lineChart(() => ({label:"share of decisions that took longer", height:270, x:{name:"wall-clock time", kind:"seconds", log:true, say:"longer than "}, y:{name:"share of decisions that took longer", kind:"share", min:0, max:1}, lines:timed.map(([what, times], k) => { let left = times.count; const points = [[times.histogram[0][0] || 1e-9, 1]]; for (const [, to, count] of times.histogram) { left -= count; points.push([Math.min(to, times.most_s), left / times.count]); } return {name:what, ...style(k), points}; })})),
   table({columns:[{name:"decision", kind:"text"}, {name:"count", kind:"count"}, {name:"median", kind:"seconds"}, {name:"99 %", kind:"seconds"}, {name:"longest", kind:"seconds"}], rows:timed.map(([what, times]) => [what, times.count, times.median_s, times.p99_s, times.most_s])}));
 else deciding.append(el("p", {class:"none"}, D.deployed ? "Decision times are not recorded in a deployment." : "Decision times are available when a run is complete."));
-const gaps = section("Association", "Gap between each solution and its proven bound, and the number of devices that it moved.", "half");
 const solutions = d.association, proven = solutions.gap.some(gap => gap !== null);
+const gaps = section("Association", proven ? "Gap between each solution and its proven bound, and the number of devices that it moved." : "Number of devices that each solution moved.", "half");
 if (solutions.at.length > 1) {
   if (proven) gaps.append(lineChart(() => ({label:"gap of the association", height:210, x:{name:D.clock, kind:"seconds"}, y:{name:"gap", kind:"share", min:0}, lines:[{name:"gap", colour:"var(--c0)", points:solutions.at.map((at, i) => [at, solutions.gap[i]]).filter(p => p[1] !== null), step:true}]})));
   gaps.append(lineChart(() => ({label:"devices moved", height:210, x:{name:D.clock, kind:"seconds"}, y:{name:"devices moved", kind:"count", min:0}, lines:[{name:"devices moved", colour:"var(--c1)", points:solutions.at.map((at, i) => [at, solutions.moved[i]]), marks:true}]})));
@@ -115,7 +115,7 @@ for (const one of D.tables) section(one.title, "", "half", table(one, false));
 // Events
 const life = D.lifecycle, lines = Object.entries(life.lines);
 const happened = section("Events", life.all ? Object.entries(life.counts).map(([what, count]) => `${what.replace(/_/g, " ")}: ${grouped(count)}`).join("; ") + "." : "No events yet.", D.tables.length % 2 ? "half" : "wide");
-if (lines.length) happened.append(lineChart(() => ({label:"outages", height:270, x:{name:D.clock, kind:"seconds"}, y:{name:"number", kind:"count", min:0}, lines:lines.map(([name, points], k) => ({name, ...style(k + 1), step:true, points}))})));
+if (lines.length) happened.append(lineChart(() => ({label:"outages", height:270, x:{name:D.clock, kind:"seconds"}, y:{name:lines.length > 1 ? "number" : lines[0][0], kind:"count", min:0}, lines:lines.map(([name, points], k) => ({name, ...style(k + 1), step:true, points}))})));
 if (life.events.length) happened.append(el("details", {}, el("summary", {}, life.all > life.events.length ? `the first ${life.events.length} of ${grouped(life.all)} events` : `${life.all} event${life.all === 1 ? "" : "s"}`), table({columns:[{name:"time", kind:"seconds"}, {name:"event", kind:"text"}, {name:"node", kind:"text"}, {name:"detail", kind:"text"}], rows:life.events.map(([at, what, node, detail]) => [at, what.replace(/_/g, " "), node, detail])})));
 
 const last = section("Settings and versions", "", "wide");
