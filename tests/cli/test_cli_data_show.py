@@ -57,7 +57,7 @@ def test_mistakes(call: Call) -> None:
         (("--task", "null"), "the task null has no data to show"),
         (("--task", "own.py:task"), "there is no file own.py"),
         (("--devices", "0"), "task.devices = 0"),
-        (("--devices", "4"), "use at least 5 devices"),
+        (("--devices", "4"), "use at least 5 devices, or 3 classes each (task.classes_per_device)"),
         (("--set", "task.dirichlet_alpha=5"), "task.dirichlet_alpha"),
     ):
         done = call("data", "show", *arguments)

@@ -487,7 +487,7 @@ def test_training_that_diverges_everywhere_ends_with_a_remedy(call: Call) -> Non
     done = call("run", "--set", "device.learning_rate=50")
     assert done.code == 2
     assert "training diverges" in done.err
-    assert "lower device.learning_rate" in done.err
+    assert "lower the learning rate (device.learning_rate" in done.err
 
 
 def test_training_that_diverges_within_a_time_limit_is_a_result(call: Call) -> None:
@@ -499,7 +499,7 @@ def test_training_that_diverges_within_a_time_limit_is_a_result(call: Call) -> N
     assert done.json["virtual_s"] == pytest.approx(20_000.0)
     summary = RunDirectory.open(Path(done.json["run"])).read_summary()
     assert summary is not None
-    assert "lower device.learning_rate" in summary["diverged"]
+    assert "lower the learning rate (device.learning_rate" in summary["diverged"]
     shown = call("show", done.json["run"])
     assert "training diverges" in shown.out
 

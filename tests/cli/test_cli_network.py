@@ -93,6 +93,7 @@ def test_a_run_is_shown_recorded_and_replayed(call: Call, tmp_path: Path) -> Non
         (("network", "show", "uniform", "--set", "network.spacing=3"), "the network uniform does not read it"),
         (("network", "show", "uniform", "--seed", "-1"), "seed -1: must be a whole number"),
         (("network", "show", "uniform", "--out", "a_file"), "give another --out"),
+        (("network", "show", "uniform", "--out", "map.html"), "map.html: --out is the directory of both files"),
         (("network", "show", "folder"), "folder: not a run directory (no manifest.json)"),
         (("network", "record", "folder", "trace.csv"), "folder: not a run directory"),
         (("network", "record", "run", "trace.txt"), "trace.txt: a trace is CSV"),

@@ -116,7 +116,7 @@ FURTHER = {
     "a model": (
         "target=0.9",
         "target=0.9, model=[1.0]",
-        "flower(...): model= is a list; give a function that makes it",
+        "client.py failed while loading: flower(...): model= is a list; give a function that makes it",
     ),
     "a result": ("target=0.9", "target=0.9, evaluate=0.5", "flower(...): evaluate= is a float; give a function"),
     "names": ("target=0.9", "target=0.9, config=['lr']", "flower(...): config= is a list; give a dict, or a function"),

@@ -21,6 +21,10 @@ def manifest(setting: float | str, **more: Any) -> dict[str, Any]:
         (manifest("unlimited", bandwidth=1e15, bandwidth_demand=1.0), "unlimited"),
         (manifest("50%", bandwidth=0.3481), "0.348 B/s per gateway"),
         (manifest("50%"), "50 % of demand per gateway, as the warm-up measures it"),
+        (
+            {"settings": {"gateway": {"bandwidth": "50%"}, "warmup": {"enabled": False}}},
+            "50 % of demand per gateway, as estimated when the run begins",
+        ),
         (manifest(20_000.0), "20.0 kB/s per gateway"),
         ({"settings": {"task": {}}}, None),
         ({}, None),

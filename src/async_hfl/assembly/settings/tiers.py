@@ -114,7 +114,7 @@ class GatewaySection(Section, frozen=True):
     """mix: 1 mixes the device's model, as the paper does; 0 adds only the change that it made to the model it was sent,
     so that a late update does not pull the gateway's model back."""
     bandwidth: Positive | str = "50%"
-    """B_j in bytes per second, or a share of the demand ("50%"; deployed: the demand seen in the warm-up), or
+    """B_j in bytes per second, or a share of the demand ("50%"; deployed: the demand as known when training begins), or
     "unlimited"."""
     rated_model_bytes: Count | Auto = "auto"
     """M in R_ij = M / tau_ij; auto: the mean of a model's bytes on the way down and on the way up.

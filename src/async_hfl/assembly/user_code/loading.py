@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from async_hfl.assembly.user_code.objects import is_object, object_called, shown
-from async_hfl.core.errors import DataError, PolicyError, SettingsError, TaskError, UserError
+from async_hfl.core.errors import AsyncHflError, DataError, PolicyError, SettingsError, TaskError, UserError
 
 
 def is_user_code(name: str) -> bool:
@@ -114,4 +114,5 @@ def describe_error(error: BaseException, file: str | None) -> str:
     if own is None and len(frames) > 1:  # the code of an object, in whatever file or cell: what we called
         own = str(Path(frames[1].filename).resolve())
     lines = [frame.lineno for frame in frames if str(Path(frame.filename).resolve()) == own]
-    return f"{type(error).__name__}: {error}" + (f" (line {lines[-1]})" if lines else "")
+    kind = "" if isinstance(error, AsyncHflError) else f"{type(error).__name__}: "
+    return f"{kind}{error}" + (f" (line {lines[-1]})" if lines else "")

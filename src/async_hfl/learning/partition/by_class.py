@@ -48,10 +48,10 @@ def by_class(
     present = np.unique(targets).tolist()
     _check_classes(num_classes_per_partition, len(present))
     if devices * num_classes_per_partition < len(present):
-        least = -(-len(present) // num_classes_per_partition)
+        least, most = -(-len(present) // num_classes_per_partition), -(-len(present) // devices)
         raise DataError(
             f"{devices} devices with {num_classes_per_partition} classes each cannot hold all {len(present)} classes; "
-            f"use at least {least} devices"
+            f"use at least {least} devices, or {most} classes each (task.classes_per_device)"
         )
     random = stream(seed, "partition")
     held = _dealt_in_turn(devices, len(present), num_classes_per_partition, random)

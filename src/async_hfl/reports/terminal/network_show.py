@@ -65,6 +65,10 @@ def _of_run(path: Path) -> tuple[NetworkView, str]:
 
 def draw_both(view: NetworkView, folder: Path, short_name: str) -> tuple[Path, Path | None]:
     """Write the page and the picture, and return their paths; no picture without matplotlib."""
+    if folder.suffix in (".html", ".png"):
+        raise UserError(
+            f"{folder}: --out is the directory of both files, the page and the picture; leave the ending out"
+        )
     page, picture = folder / f"network-{short_name}.html", folder / f"network-{short_name}.png"
     with writing(page):
         write_network_page(view, page)

@@ -107,8 +107,9 @@ def divergence(tally: Tally, devices: int) -> str | None:
     if refused < max(100, 5 * devices):
         return None
     return (
-        f"training diverges: the last {refused} device updates were refused, because they held NaN or infinite weights "
-        "or changed the model far more than is usual; lower device.learning_rate"
+        f"training diverges: the last {refused} device updates were refused, because they held NaN or infinite "
+        "numbers or changed the model far more than is usual; lower the learning rate (device.learning_rate, or that "
+        "of your own clients)"
     )
 
 
