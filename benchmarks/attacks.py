@@ -87,7 +87,7 @@ async def _measure(cases: Sequence[tuple[Attack, str]], rows: Path, seconds: flo
             async with federation(place, devices=5, settings=LIMITED, task="digits", cores=cores) as honest:
                 for number, attack in enumerate(silent):
                     name = f"{EVIL}{number}"
-                    _keep(rows, await tried(honest, attack, name, 2 * seconds, LITTLE, compute_s=0.2))
+                    _keep(rows, await tried(honest, attack, name, 4 * seconds, LITTLE, compute_s=0.2))
 
 
 def _keep(path: Path, row: Row) -> None:

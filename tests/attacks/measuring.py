@@ -21,7 +21,7 @@ from harness import AttackResult, Federation, Usage
 from scipy.stats import t as student
 
 DIGITS = (*PLAIN, "gateway.epochs=8", "task.target=1.0", "cloud.epochs_after_target=1000000")
-LIMITED = (*DIGITS, "task.partition=iid", "gateway.bandwidth=100000")
+LIMITED = (*DIGITS, "task.partition=iid", "gateway.bandwidth=500000")
 """Settings of a federation that learns digits for as long as it is asked to. The bandwidth of LIMITED suffices for one
 device at a time; its devices have all classes, as they train one after the other."""
 FEWEST_PAIRS, MOST_S = 8, 40.0
