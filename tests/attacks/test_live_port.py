@@ -56,6 +56,8 @@ async def survives(honest: Federation, attack: Callable[[str, int], Awaitable[No
     await honest.updates(10)
     await honest.until("another cloud epoch", lambda: honest.epochs() > before)
     await honest.until("its connections are closed", lambda: descriptors(honest) <= open_before + 8)
+    async with honest.attacker(f"{EVIL}-no-more"):  # sessions that were open before could outlive a port that is closed
+        await honest.updates(5)
     result = honest.result("", "", model_ok=True, attribution_ok=honest.harmed() == [], honest_share=1.0)
     log.info("%+.0f MB of memory, %+.0f MB of disk", result.rss_mb, result.disk_mb)
     assert result.attribution_ok

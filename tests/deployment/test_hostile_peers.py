@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,6 +31,7 @@ from async_hfl.encoding import packet_codec
 from async_hfl.nodes.reliability.delivery import Packet
 
 DEVICE = device_address(0)
+CALLS, HEADERS = 20, 1
 
 
 class Rogue:
@@ -100,6 +102,35 @@ def test_garbage_is_refused_and_the_session_continues(tmp_path: Path) -> None:
             await until(lambda: bool(server.inbox.arrived_))
             assert same(server.inbox.contents()[0], update(9, 100))
             assert len(server.inbox.arrived_) == 1
+            await an_honest_device_is_served(tmp_path, server, port)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", [b"/async_hfl.wire.Link/Pr\xfabe", b"\xff\xfe", b"/async_hfl.wire.Link/None", b"/"])
+def test_calls_of_methods_that_do_not_exist_stop_nothing(tmp_path: Path, path: bytes) -> None:
+    """A name that is not UTF-8 would end the loop of grpc.aio that accepts calls."""
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b"content-type", b"application/grpc")]
+    fields += [(b":authority", b"gateway"), (b"te", b"trailers")]
+    headers = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
+
+    def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+        return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+            for stream in range(1, 2 * CALLS, 2):  # headers that end the stream, or announce a message that never comes
+                writer.write(frame(HEADERS, 4 + stream // 2 % 2, stream, headers))
+            answered: set[int] = set()
+            async with asyncio.timeout(HANG_GUARD_S):
+                while len(answered) < CALLS:
+                    start = await reader.readexactly(9)
+                    await reader.readexactly(int.from_bytes(start[:3]))
+                    if start[3] == HEADERS:
+                        answered.add(int.from_bytes(start[5:]))
+            writer.close()
             await an_honest_device_is_served(tmp_path, server, port)
 
     asyncio.run(story())
