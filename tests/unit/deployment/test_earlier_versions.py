@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from async_hfl.assembly.deployments.deployed_nodes import TaskFacts
+from async_hfl.assembly.deployments.deployed_nodes import TaskFacts, settings_text
+from async_hfl.assembly.settings.loading import compose
 from async_hfl.core.errors import PeerError
 from async_hfl.core.identifiers import CLOUD
 from async_hfl.deployment.transport import joining
@@ -61,6 +62,16 @@ def test_what_the_earlier_version_does_not_know_is_refused_with_both_versions(ad
     assert isinstance(told, Refusal)
     for part in (named, "async-hfl 0.2.0", f"async-hfl {PACKAGE}", "update the node"):
         assert part in told.reason
+
+
+def test_the_remedy_for_the_default_method_is_complete() -> None:
+    """It sends light updates and has settings of its own; without one of them it would be refused again."""
+    settings = settings_text(compose(task="null", method="async-hfl-plus", network="deployed").settings)
+    facts = {**ADMISSION.facts, "up": "int4", "down": "int8"}
+    told = admission_for_2(replace(ADMISSION, settings=settings, facts=facts))
+    assert isinstance(told, Refusal)
+    assert "models that travel as int4 and models that travel as int8 and " in told.reason
+    assert "(for example with --method async-hfl --set transfer.encoding=float32)" in told.reason
 
 
 def test_an_encoding_of_the_earlier_version_is_refused() -> None:

@@ -69,8 +69,9 @@ def admission_for_2(admission: Admission) -> Admission | Refusal:
     if facts.get("clients"):
         unknown.append(f"task.name = {facts['task']!r}, whose clients train it")
     if encoded or unknown:
-        what = f"models that travel as {min(encoded)}" if encoded else unknown[0]
-        without = "--set transfer.encoding=float32" if encoded else "for example with --method async-hfl"
+        what = " and ".join([*(f"models that travel as {kind}" for kind in sorted(encoded)), *unknown[:1]])
+        method, encoding = "for example with --method async-hfl", "--set transfer.encoding=float32"
+        without = " ".join([*([method] if unknown else []), *([encoding] if encoded else [])])
         return Refusal(
             "refused",
             f"the node that joins runs {RELEASE_2}, this run is of async-hfl {PACKAGE} and has {what}, which "
