@@ -306,6 +306,49 @@ def test_a_peer_whose_packets_wait_is_not_read_and_others_are(tmp_path: Path) ->
     asyncio.run(story())
 
 
+def test_a_peer_that_is_set_aside_loses_its_session_even_if_it_sends_nothing_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
+            await peer.join()
+            for _ in range(9):  # eight are forgiven
+                await peer.say(wire.Frame(packet=b"x"))
+            async with asyncio.timeout(HANG_GUARD_S):
+                while (frame := await peer.stream.read()) is not grpc.aio.EOF:
+                    if frame.WhichOneof("content") == "heartbeat":
+                        await peer.say(wire.Frame(heartbeat=wire.Heartbeat(echo=frame.heartbeat.number)))
+            assert not server.inbox.arrived_
+            async with rogue(port) as again:
+                refused = await again.join()
+                assert b"try again in" in refused.refusal
+            await an_honest_device_is_served(tmp_path, server, port)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["packets", "frames"])
+def test_a_device_is_read_no_faster_than_its_ration_and_others_are_served(tmp_path: Path, kind: str) -> None:
+    few = replace(QUICK, **{f"{kind}_at_once": 10.0, f"{kind}_per_s": 0.001}, silence_s=HANG_GUARD_S)
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), limits=few) as (server, _, port), rogue(port) as peer:
+            await peer.join()
+            alive = b"".join(packet_codec.encode(Packet(7, 5, 1, m.Alive())))
+            for _ in range(10):
+                if kind == "frames":
+                    await peer.say(wire.Frame(heartbeat=wire.Heartbeat(number=1)))
+                await peer.say(wire.Frame(packet=alive))
+            await until(lambda: len(server.inbox.arrived_) == 10)
+            await peer.say(wire.Frame(heartbeat=wire.Heartbeat(number=2)))
+            for _ in range(10):
+                await peer.say(wire.Frame(packet=alive))
+            before = len(server.inbox.arrived_)
+            await an_honest_device_is_served(tmp_path, server, port)
+            assert before == 10
+            assert len(server.inbox.arrived_) == 11, "the honest device's, and none of the rogue's"
+
+    asyncio.run(story())
+
+
 def test_joining_with_nonsense_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         numbers = Numbers()
