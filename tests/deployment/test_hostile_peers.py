@@ -31,7 +31,7 @@ from async_hfl.encoding import packet_codec
 from async_hfl.nodes.reliability.delivery import Packet
 
 DEVICE = device_address(0)
-CALLS, HEADERS = 20, 1
+CALLS, HEADERS, RESET = 20, 1, 3
 
 
 class Rogue:
@@ -128,7 +128,7 @@ def test_calls_of_methods_that_do_not_exist_stop_nothing(tmp_path: Path, path: b
                 while len(answered) < CALLS:
                     start = await reader.readexactly(9)
                     await reader.readexactly(int.from_bytes(start[:3]))
-                    if start[3] == HEADERS:
+                    if start[3] in (HEADERS, RESET):
                         answered.add(int.from_bytes(start[5:]))
             writer.close()
             await an_honest_device_is_served(tmp_path, server, port)

@@ -2,7 +2,7 @@
 
 grpc.aio decodes the name of a method that is not registered, in the loop that accepts calls. A name that is not UTF-8
 ends that loop, and with it the server: one frame of one peer would be enough. So all methods are registered here, and
-calls of others are answered without a look at their name.
+calls of others are cancelled without a look at their name.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 import grpc
 from grpc._cython import cygrpc
-
-_NO_METHODS = cygrpc._MethodResolver([], {})
 
 
 class CallServer(grpc.aio._server.Server):  # type: ignore[misc] # grpc has no types
@@ -33,10 +31,5 @@ class _Calls(cygrpc.AioServer):  # type: ignore[misc]
         return asyncio.get_running_loop().create_task(self._refuse_others())
 
     async def _refuse_others(self) -> None:
-        loop, answers = asyncio.get_running_loop(), set[asyncio.Task[None]]()
         while True:
-            call = await self._request_call()
-            unimplemented = cygrpc._handle_rpc("", _NO_METHODS, (), call, loop, False)
-            answer = loop.create_task(cygrpc._schedule_rpc_coro(unimplemented, call, loop, ""))
-            answers.add(answer)
-            answer.add_done_callback(answers.discard)
+            await self._request_call()  # a call that nobody keeps is cancelled
