@@ -160,6 +160,7 @@ ATTACKS = (
     Attack("a message of 32 MB as 32 kB", below.huge_calls(grpc.Compression.Gzip), "refused", own_devices=False),
     Attack("400 idle connections", below.idle_connections, "closed", own_devices=False),
     Attack("malformed HTTP/2 in TLS", below.malformed_frames, "closed", own_devices=False),
+    Attack("methods with names that are not UTF-8", below.odd_methods, "refused", own_devices=False),
     Attack("random bytes at the port", below.raw_bytes, "closed", own_devices=False),
 )
 BY_NAME = {attack.name: attack for attack in ATTACKS}

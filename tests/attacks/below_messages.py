@@ -196,6 +196,16 @@ async def malformed_frames(honest: Federation, evil: Attacker) -> None:
     await malformed.send_frames(host, int(port), context, np.random.default_rng(evil.invented))
 
 
+async def odd_methods(honest: Federation, evil: Attacker) -> None:
+    """Call methods that do not exist, with names that are not UTF-8."""
+    host, _, port = honest.cluster.addresses[honest.gateway].rpartition(":")
+    honest.credentials(evil.name)
+    context = malformed.tls(honest.cluster.certificates(evil.name))
+    names = [b"/async_hfl.wire.Link/Pr\xfabe", b"/\xff\xfe", b"/async_hfl.wire.Link/Nothing"]
+    with contextlib.suppress(OSError, TimeoutError):
+        await malformed.send_calls(host, int(port), context, 5 * names)
+
+
 async def raw_bytes(honest: Federation, evil: Attacker) -> None:
     """Random bytes, and HTTP/2 without TLS, at the port."""
     host, _, port = honest.cluster.addresses[honest.gateway].rpartition(":")

@@ -97,10 +97,17 @@ class Federation:
         """Note memory and disk before an attack."""
         self.before = self.usage()
 
-    def _rss_mb(self, name: str) -> float:
+    def cores(self) -> int:
+        """Return the number of cores that the gateway may use."""
+        return len(os.sched_getaffinity(self._process(self.gateway)))
+
+    def _process(self, name: str) -> int:
         process = self.cluster.nodes[name].process
         assert process is not None
-        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        return process.pid
+
+    def _rss_mb(self, name: str) -> float:
+        pages = int(Path(f"/proc/{self._process(name)}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / MB
 
     def _disk_mb(self, name: str) -> float:
@@ -291,9 +298,11 @@ async def federation(
     settings: Sequence[str] = (),
     gateway_limits: str = "",
     task: str = "null",
+    cores: Sequence[int] = (),
 ) -> AsyncIterator[Federation]:
     """A deployment of honest nodes that has finished its warm-up. `numbers`: in a model of the task `null`.
-    `gateway_limits`: options of the shell's `ulimit` for the gateway processes."""
+    `gateway_limits`: options of the shell's `ulimit` for the gateway processes. `cores`: the last of them is for this
+    process, which attacks, and the others for the nodes; without them all share the machine."""
     chosen = (
         f"task.devices={devices}",
         f"network.gateways={gateways}",
@@ -315,7 +324,11 @@ async def federation(
             node.arguments = ["sh", "-c", f'ulimit {gateway_limits} && exec "$@"', "sh", *node.arguments]
     honest = Federation(cluster)
     try:
+        if cores:
+            os.sched_setaffinity(0, cores[:-1])  # the nodes inherit it
         await cluster.start()
+        if cores:
+            os.sched_setaffinity(0, cores[-1:])
         databases = [cluster.state_of(name) / DATABASE for name in ("cloud", *cluster.gateway_names)]
         await honest.until("the nodes have disks", lambda: all(path.is_file() for path in databases))
         await honest.until("the cloud has a journal", lambda: _has_journal(honest))

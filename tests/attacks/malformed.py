@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,28 @@ def _headers(random: np.random.Generator) -> bytes:
     for _ in range(int(random.integers(3))):
         data[int(random.integers(len(data)))] = int(random.integers(256))
     return bytes(data)
+
+
+def call_of(path: bytes, stream: int) -> bytes:
+    """Return the headers of a call of this method, with nothing wrong but its name."""
+    data = bytearray()
+    for name, value in ((name, path if name == b":path" else value) for name, value in _CALL):
+        data += b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+    return _frame(1, 5, stream, bytes(data))
+
+
+async def send_calls(host: str, port: int, context: ssl.SSLContext, paths: Sequence[bytes]) -> None:
+    """Call methods of these names on one connection, and wait for some answer."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        writer.write(PREFACE + _SETTINGS)
+        for place, path in enumerate(paths):
+            writer.write(call_of(path, 2 * place + 1))
+        await writer.drain()
+        async with asyncio.timeout(_ANSWER_S):
+            await reader.read(2**16)
+    finally:
+        writer.transport.abort()
 
 
 async def send_raw(host: str, port: int, data: bytes) -> None:

@@ -10,10 +10,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from attack import PLAIN
 from attacker import EVIL
 from harness import federation
-from measuring import tried
+from measuring import DIGITS, LIMITED, tried
 
 from attacks import BY_NAME
 
@@ -34,7 +33,7 @@ NAMES = (
 @pytest.mark.long
 def test_honest_devices_keep_their_throughput(tmp_path: Path) -> None:
     async def story() -> None:
-        async with federation(tmp_path, devices=4, settings=PLAIN) as honest:
+        async with federation(tmp_path, devices=5, settings=DIGITS, task="digits") as honest:
             for number, name in enumerate(NAMES):
                 row = await tried(honest, BY_NAME[name], f"{EVIL}{number}", 1.2)
                 assert row.model_ok, row
@@ -49,7 +48,7 @@ def test_honest_devices_keep_their_throughput_beside_a_silent_one(tmp_path: Path
     """The bandwidth suffices for one device at a time."""
 
     async def story() -> None:
-        async with federation(tmp_path, devices=4, settings=(*PLAIN, "gateway.bandwidth=100000")) as honest:
+        async with federation(tmp_path, devices=5, settings=LIMITED, task="digits") as honest:
             row = await tried(honest, BY_NAME["jobs are accepted and never answered"], EVIL, 3.0, compute_s=0.2)
             assert row.high >= ENOUGH, row
 

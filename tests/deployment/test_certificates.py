@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import ssl
 import stat
@@ -17,6 +18,7 @@ from async_hfl.core.errors import IdentityError, SettingsError
 from async_hfl.core.identifiers import device_address, gateway_address
 from async_hfl.deployment.identity import authority as authority_module
 from async_hfl.deployment.identity import credentials as credentials_module
+from async_hfl.deployment.identity import files
 from async_hfl.deployment.identity.authority import Authority, request
 from async_hfl.deployment.identity.certificate_info import now
 from async_hfl.deployment.identity.credentials import Certified, Insecure
@@ -127,7 +129,9 @@ def test_a_device_cannot_pose_as_a_gateway(tmp_path: Path, authority: Authority)
     asyncio.run(story())
 
 
-def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(tmp_path: Path, authority: Authority) -> None:
+def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(
+    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
     gateway = certified(authority, tmp_path / "g", "gateway", "g0")
     device, other = (certified(authority, tmp_path / name, "device", name) for name in ("d0", "d1"))
 
@@ -135,11 +139,12 @@ def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(tmp_path: P
         numbers = Numbers()
         async with serving(tmp_path / "s", numbers, credentials=gateway) as (_, _, port):
             target = f"127.0.0.1:{port}"
-            asked = [enlist(target, "gateway", device, Joining("device", "d0", number)) for number in range(100)]
+            asked = [enlist(target, "gateway", device, Joining("device", "d0", number)) for number in range(160)]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             refused = [answer for answer in answers if isinstance(answer, LinkError)]
             assert any("too many calls; it may make one in" in str(answer) for answer in refused)
-            assert 0 < len(numbers.joinings) <= 100 - len(refused), "what is refused does not reach the cloud"
+            assert 0 < len(numbers.joinings) <= 160 - len(refused), "what is refused does not reach the cloud"
+            assert 0 < caplog.text.count("makes too many calls") < len(refused), "nor does all of it reach the log"
             answer = await enlist(target, "gateway", other, Joining("device", "d1", 1))
             assert not isinstance(answer, Refusal)
 
@@ -441,3 +446,28 @@ def test_connections_that_say_nothing_are_closed_and_logged_in_one_line(
 
     asyncio.run(story())
     assert caplog.text.count("50 of the 50 connections") == 1
+
+
+def test_a_connection_with_a_certificate_and_no_call_is_closed(tmp_path: Path, authority: Authority) -> None:
+    gateway = certified(authority, tmp_path / "g", "gateway", "g0")
+    certified(authority, tmp_path / "d", "device", "d0")
+    context = ssl.create_default_context(cafile=str(tmp_path / "d" / files.CA_CERTIFICATE))
+    context.check_hostname = False
+    context.load_cert_chain(tmp_path / "d" / files.CERTIFICATE, tmp_path / "d" / files.KEY)
+    context.set_alpn_protocols(["h2"])
+
+    async def story() -> None:
+        limits = replace(QUICK, handshake_s=0.5)
+        async with serving(tmp_path / "s", Numbers(), credentials=gateway, limits=limits) as (_, _, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                async with asyncio.timeout(HANG_GUARD_S):
+                    while True:
+                        start = await reader.readexactly(9)
+                        body = await reader.readexactly(int.from_bytes(start[:3]))
+                        if start[3:5] == b"\x06\0":  # a ping; without an answer the connection counts as dead
+                            writer.write(start[:4] + b"\x01" + start[5:] + body)
+            writer.close()
+
+    asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,6 +31,7 @@ from async_hfl.encoding import packet_codec
 from async_hfl.nodes.reliability.delivery import Packet
 
 DEVICE = device_address(0)
+CALLS, HEADERS, RESET = 20, 1, 3
 
 
 class Rogue:
@@ -100,6 +102,35 @@ def test_garbage_is_refused_and_the_session_continues(tmp_path: Path) -> None:
             await until(lambda: bool(server.inbox.arrived_))
             assert same(server.inbox.contents()[0], update(9, 100))
             assert len(server.inbox.arrived_) == 1
+            await an_honest_device_is_served(tmp_path, server, port)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("path", [b"/async_hfl.wire.Link/Pr\xfabe", b"\xff\xfe", b"/async_hfl.wire.Link/None", b"/"])
+def test_calls_of_methods_that_do_not_exist_stop_nothing(tmp_path: Path, path: bytes) -> None:
+    """A name that is not UTF-8 would end the loop of grpc.aio that accepts calls."""
+    fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b"content-type", b"application/grpc")]
+    fields += [(b":authority", b"gateway"), (b"te", b"trailers")]
+    headers = b"".join(b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
+
+    def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+        return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+            for stream in range(1, 2 * CALLS, 2):  # headers that end the stream, or announce a message that never comes
+                writer.write(frame(HEADERS, 4 + stream // 2 % 2, stream, headers))
+            answered: set[int] = set()
+            async with asyncio.timeout(HANG_GUARD_S):
+                while len(answered) < CALLS:
+                    start = await reader.readexactly(9)
+                    await reader.readexactly(int.from_bytes(start[:3]))
+                    if start[3] in (HEADERS, RESET):
+                        answered.add(int.from_bytes(start[5:]))
+            writer.close()
             await an_honest_device_is_served(tmp_path, server, port)
 
     asyncio.run(story())
@@ -271,6 +302,49 @@ def test_a_peer_whose_packets_wait_is_not_read_and_others_are(tmp_path: Path) ->
             waiting[DEVICE] -= 1
             await until(lambda: len(server.inbox.arrived_) == 2)
             assert not server.inbox.lost
+
+    asyncio.run(story())
+
+
+def test_a_peer_that_is_set_aside_loses_its_session_even_if_it_sends_nothing_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers()) as (server, _, port), rogue(port) as peer:
+            await peer.join()
+            for _ in range(9):  # eight are forgiven
+                await peer.say(wire.Frame(packet=b"x"))
+            async with asyncio.timeout(HANG_GUARD_S):
+                while (frame := await peer.stream.read()) is not grpc.aio.EOF:
+                    if frame.WhichOneof("content") == "heartbeat":
+                        await peer.say(wire.Frame(heartbeat=wire.Heartbeat(echo=frame.heartbeat.number)))
+            assert not server.inbox.arrived_
+            async with rogue(port) as again:
+                refused = await again.join()
+                assert b"try again in" in refused.refusal
+            await an_honest_device_is_served(tmp_path, server, port)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("kind", ["packets", "frames"])
+def test_a_device_is_read_no_faster_than_its_ration_and_others_are_served(tmp_path: Path, kind: str) -> None:
+    few = replace(QUICK, **{f"{kind}_at_once": 10.0, f"{kind}_per_s": 0.001}, silence_s=HANG_GUARD_S)
+
+    async def story() -> None:
+        async with serving(tmp_path / "s", Numbers(), limits=few) as (server, _, port), rogue(port) as peer:
+            await peer.join()
+            alive = b"".join(packet_codec.encode(Packet(7, 5, 1, m.Alive())))
+            for _ in range(10):
+                if kind == "frames":
+                    await peer.say(wire.Frame(heartbeat=wire.Heartbeat(number=1)))
+                await peer.say(wire.Frame(packet=alive))
+            await until(lambda: len(server.inbox.arrived_) == 10)
+            await peer.say(wire.Frame(heartbeat=wire.Heartbeat(number=2)))
+            for _ in range(10):
+                await peer.say(wire.Frame(packet=alive))
+            before = len(server.inbox.arrived_)
+            await an_honest_device_is_served(tmp_path, server, port)
+            assert before == 10
+            assert len(server.inbox.arrived_) == 11, "the honest device's, and none of the rogue's"
 
     asyncio.run(story())
 

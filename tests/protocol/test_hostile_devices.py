@@ -150,6 +150,17 @@ def test_one_device_cannot_shift_the_bound() -> None:
     assert accepted == [True] * 4 + [False] * 8
 
 
+def test_one_device_cannot_shift_the_bound_by_many_updates() -> None:
+    stage = Stage(gateway={"max_change": 10.0, "epochs": 1000})
+    stage.begin(1, 1, 1)
+    for device in ("d1", "d2"):
+        changes(stage, device, 0.1, 10.0)
+    for number in range(8):
+        changes(stage, "d0", 0.9, 20.0 + number)
+    changes(stage, "d0", 1.1, 30.0)
+    assert [job.reason for job in stage.jobs()] == ["aggregated"] * 10 + ["refused"]
+
+
 def test_a_rise_that_most_devices_share_is_followed() -> None:
     stage = Stage(gateway={"max_change": 10.0, "epochs": 100})
     stage.begin(1, 1, 1)
@@ -202,6 +213,16 @@ def test_the_cloud_adopts_no_model_that_is_not_finite_and_bounded(averages: bool
     assert {record.reason for record in stage.uploads()} == {"dropped"}
     assert {who for who, _ in refusals(stage)} == {"g0", "g1"}
     assert len([answer for answer in stage.sent if isinstance(answer, m.Answer)]) == 6
+
+
+def test_an_upload_that_is_not_finite_does_not_cost_those_that_it_would_be_averaged_with() -> None:
+    stage = Stage(averages=True)
+    stage.begin(0, 0, 1)
+    for gateway, value in ((0, nan), (1, 2.0), (0, 3.0)):
+        upload = m.Upload(stage_upload(stage, gateway), vector(value, 1.0), 0, 1, 1, False, 1, ())
+        stage.happens("cloud", Received(stage.at + 1.0, address(f"g{gateway}"), upload))
+    assert [(record.upload.gateway, record.reason) for record in stage.uploads()][1:] == [(0, "mixed"), (1, "mixed")]
+    assert {who for who, _ in refusals(stage)} == {"g0"}
 
 
 def stage_upload(stage: Stage, gateway: int) -> m.UploadId:

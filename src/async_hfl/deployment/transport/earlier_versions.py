@@ -18,6 +18,11 @@ from async_hfl.deployment.transport.limits import PACKAGE
 
 RELEASE_2 = "async-hfl 0.2.0"
 _FLOAT32_BYTES = 4
+_FACTS_OF_2 = frozenset(
+    {"model_size", "gradient_size", "learning_rate", "seed", "task", "task_digest", "method"}
+    | {"metric", "threshold", "direction"}
+)
+"""Facts that both know. A node of release 0.2.0 ends if it is told one that it does not know."""
 _SETTINGS_OF_2 = {
     "task": "name devices target partition samples_per_device classes_per_device class_assignment_mode dirichlet_alpha "
     "min_samples_per_device self_balancing shards_per_device shard_size keep_incomplete_shard device_sizes refresh "
@@ -57,26 +62,28 @@ _COSMETIC = {"task.ladder", "journal.log_budget", "cloud.time_limit", "evaluatio
 
 def admission_for_2(admission: Admission) -> Admission | Refusal:
     """Return an admission as a node of version 2 expects it; a refusal if this run needs what it does not have."""
-    facts = dict(admission.facts)
-    encoded = {facts.pop("up", "float32"), facts.pop("down", "float32")} - {"float32"}
+    facts = admission.facts
+    encoded = {facts.get("up", "float32"), facts.get("down", "float32")} - {"float32"}
     settings: dict[str, dict[str, Any]] = json.loads(admission.settings)
     unknown = [f"{path} = {value!r}" for path, value in _paths(settings) if not _known_to_2(path, value)]
+    if facts.get("clients"):
+        unknown.append(f"task.name = {facts['task']!r}, whose clients train it")
     if encoded or unknown:
-        what = f"models that travel as {min(encoded)}" if encoded else unknown[0]
-        without = "--set transfer.encoding=float32" if encoded else "for example with --method async-hfl"
+        what = " and ".join([*(f"models that travel as {kind}" for kind in sorted(encoded)), *unknown[:1]])
+        method, encoding = "for example with --method async-hfl", "--set transfer.encoding=float32"
+        without = " ".join([*([method] if unknown else []), *([encoding] if encoded else [])])
         return Refusal(
             "refused",
             f"the node that joins runs {RELEASE_2}, this run is of async-hfl {PACKAGE} and has {what}, which "
             f"{RELEASE_2} does not know: update the node, or begin a run without it ({without})",
         )
-    for later in ("encodes_gradients", "projected_sizes", "version"):
-        facts.pop(later, None)
-    facts |= {"model_bytes": _FLOAT32_BYTES * int(facts["model_size"]), "half": False, "zstd": False, "share": 1.0}
+    told = {name: value for name, value in facts.items() if name in _FACTS_OF_2}
+    told |= {"model_bytes": _FLOAT32_BYTES * int(facts["model_size"]), "half": False, "zstd": False, "share": 1.0}
     kept = {
         section: {key: value for key, value in values.items() if f"{section}.{key}" not in _COSMETIC}
         for section, values in settings.items()
     }
-    return replace(admission, settings=json.dumps(kept, sort_keys=True), facts=facts)
+    return replace(admission, settings=json.dumps(kept, sort_keys=True), facts=told)
 
 
 def admission_from_2(admission: Admission) -> Admission:

@@ -19,6 +19,7 @@ from async_hfl.deployment.identity.names import Caller
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Admit, Joining, Refusal, Role
+from async_hfl.deployment.transport.call_server import CallServer
 from async_hfl.deployment.transport.descriptors import Descriptors
 from async_hfl.deployment.transport.earlier_versions import admission_for_2
 from async_hfl.deployment.transport.limits import PACKAGE
@@ -77,12 +78,8 @@ class Server:
         rationed = frozenset(method.path for method in (calls.SESSION, calls.PROBE, calls.ENLIST))
         self._checks = CheckEveryCall(self._credentials, allowed, rationed)
         handshake_s, connections = self._limits.handshake_s, Descriptors.now().connections
-        self._server = grpc.aio.server(
-            interceptors=(self._checks,),
-            options=calls.options(
-                self._limits.silence_s, server=True, handshake_s=handshake_s, connections=connections
-            ),
-        )
+        options = calls.options(self._limits.silence_s, server=True, handshake_s=handshake_s, connections=connections)
+        self._server = CallServer((self._checks,), options)
         methods = {
             calls.SESSION: self._session,
             calls.PUSH: self._push,
@@ -97,7 +94,7 @@ class Server:
             method.name: calls.handler(method._replace(kind=streamed.get(method, method.kind)), does)
             for method, does in methods.items()
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(calls.SERVICE, handlers),))
+        self._server.add_registered_method_handlers(calls.SERVICE, handlers)
         try:
             port = self._credentials.bind(self._server, self._listen)
         except RuntimeError as error:
