@@ -4,6 +4,8 @@ BIN := .venv/bin
 RUN := $(BIN)/async-hfl
 # More workers than the two cores of a small machine: many tests wait for processes of their own.
 WORKERS ?= 3
+# The tests start hundreds of processes, which would all compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: protocol demo test test-long faults restore bench check browser clean
 

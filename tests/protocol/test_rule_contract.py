@@ -26,7 +26,7 @@ from async_hfl.simulation.world import World
 EXAMPLES = Path(__file__).parents[2] / "examples"
 GATEWAY = {**{name: name for name in GATEWAY_RULES}, "FedBuff": f"{EXAMPLES}/own_gateway_rule.py:FedBuff"}
 CLOUD = {**{name: name for name in CLOUD_RULES}, "Momentum": f"{EXAMPLES}/own_cloud_rule.py:Momentum"}
-FAULT_SEEDS = range(500, 512)
+FAULT_SEEDS = [range(500, 504), pytest.param(range(504, 512), marks=pytest.mark.long)]
 GATEWAY_RULE_OF = {"average": "rounds"}
 """The gateways' rule in the tests of a rule of the cloud, if it is not the default."""
 
@@ -127,8 +127,9 @@ class TestGatewayRule:
     def test_restored(self, name: str) -> None:
         check_restored(GATEWAY[name], "mix", lambda world: world.gateways[0])
 
-    def test_under_faults(self, name: str) -> None:
-        for seed in FAULT_SEEDS:
+    @pytest.mark.parametrize("seeds", FAULT_SEEDS, ids=["few", "more"])
+    def test_under_faults(self, name: str, seeds: range) -> None:
+        for seed in seeds:
             fuzz(seed, gateway=GATEWAY[name])
 
 
@@ -140,6 +141,7 @@ class TestCloudRule:
     def test_restored(self, name: str) -> None:
         check_restored(GATEWAY_RULE_OF.get(name, "mix"), CLOUD[name], lambda world: world.cloud)
 
-    def test_under_faults(self, name: str) -> None:
-        for seed in FAULT_SEEDS:
+    @pytest.mark.parametrize("seeds", FAULT_SEEDS, ids=["few", "more"])
+    def test_under_faults(self, name: str, seeds: range) -> None:
+        for seed in seeds:
             fuzz(seed, gateway=GATEWAY_RULE_OF.get(name), cloud=CLOUD[name])

@@ -29,7 +29,18 @@ from async_hfl.learning.tasks.task_learner import TaskLearner
 
 SIZE, TRAINED = 131, 129
 KINDS: list[EncodingKind] = ["float16", "int8", "int4"]
+SEVERAL = [(kind, count) for kind in KINDS for count in (1, 2)] + [
+    # Large groups take long to compile.
+    pytest.param(kind, 70, marks=[] if kind == "int8" else [pytest.mark.long])
+    for kind in KINDS
+]
 PLAIN = replace(RECIPE, gradient=False)
+IN_SHORT = {("gradient", "int8"), ("gradient", "int4"), ("plain", "int8")}
+ANNOUNCED = [
+    pytest.param(recipe, kind, id=f"{name}-{kind}", marks=[] if (name, kind) in IN_SHORT else [pytest.mark.long])
+    for name, recipe in (("gradient", RECIPE), ("plain", PLAIN))
+    for kind in KINDS
+]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +79,7 @@ def special(number: int) -> HostVector:
     return frozen(vector)
 
 
-@pytest.mark.parametrize("count", [1, 2, 70])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "count"), SEVERAL)
 def test_changes_that_are_encoded_together(ops: DeviceOps, kind: EncodingKind, count: int) -> None:
     """With and without a memory, and with values that are not finite."""
     ends, base = [special(number) for number in range(count)], frozen(np.zeros(SIZE, np.float32))
@@ -190,8 +200,7 @@ def pairs(jobs: Sequence[TrainingJob], results: Sequence[TrainingResult]) -> lis
     return [(job, one.weights) for job, one in zip(jobs, results, strict=True) if isinstance(one.weights, JaxVector)]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("recipe", [RECIPE, PLAIN], ids=["gradient", "plain"])
+@pytest.mark.parametrize(("recipe", "kind"), ANNOUNCED)
 def test_results_are_encoded_as_announced(
     learners: dict[Recipe, TaskLearner], recipe: Recipe, kind: EncodingKind
 ) -> None:

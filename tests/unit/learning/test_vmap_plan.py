@@ -164,15 +164,15 @@ def test_half_precision_stays_close() -> None:
 
 
 def test_calls_need_no_program_that_was_not_compiled_before() -> None:
-    learner = TaskLearner(uneven_task(sizes=(60,) * 40), RECIPE, EngineOptions(plan="vmap"))
+    learner = TaskLearner(uneven_task(sizes=(60,) * 8), RECIPE, EngineOptions(plan="vmap"))
     learner.compile()
     engine = learner._trainer
     assert isinstance(engine, Engine)
     ready = set(engine._programs)
-    for number in (1, 3, 40):
+    for number in (1, 3, 8):
         learner.train_many(mixed_jobs(learner, number))
     one_model = learner.initial_weights(1)
-    learner.train_many([replace(job, weights=one_model) for job in mixed_jobs(learner, 40)])
+    learner.train_many([replace(job, weights=one_model) for job in mixed_jobs(learner, 8)])
     assert set(engine._programs) == ready
 
 

@@ -121,11 +121,12 @@ def test_a_run_that_is_killed_repeatedly_ends_as_an_uninterrupted_one(method: st
     ],
 )
 def test_a_run_that_is_killed_ends_alike_under_other_settings(setting: str, tmp_path: Path) -> None:
-    wanted = run(tmp_path / "whole", "async-hfl", setting)
+    settings = ("cloud.epochs=12", setting)
+    wanted = run(tmp_path / "whole", "async-hfl", *settings)
     with pytest.raises(PowerCut):
-        run(tmp_path / "broken", "async-hfl", setting, on_epoch=cut_at(14))
+        run(tmp_path / "broken", "async-hfl", *settings, on_epoch=cut_at(5))
     with pytest.raises(PowerCut):
-        api.resume(tmp_path / "broken", on_epoch=cut_at(22))
+        api.resume(tmp_path / "broken", on_epoch=cut_at(10))
     assert without(api.resume(tmp_path / "broken").summary) == without(wanted.summary)
 
 
