@@ -129,9 +129,7 @@ def test_a_device_cannot_pose_as_a_gateway(tmp_path: Path, authority: Authority)
     asyncio.run(story())
 
 
-def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(
-    tmp_path: Path, authority: Authority, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(tmp_path: Path, authority: Authority) -> None:
     gateway = certified(authority, tmp_path / "g", "gateway", "g0")
     device, other = (certified(authority, tmp_path / name, "device", name) for name in ("d0", "d1"))
 
@@ -139,12 +137,11 @@ def test_a_device_may_make_a_few_calls_at_once_and_others_are_served(
         numbers = Numbers()
         async with serving(tmp_path / "s", numbers, credentials=gateway) as (_, _, port):
             target = f"127.0.0.1:{port}"
-            asked = [enlist(target, "gateway", device, Joining("device", "d0", number)) for number in range(160)]
+            asked = [enlist(target, "gateway", device, Joining("device", "d0", number)) for number in range(100)]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             refused = [answer for answer in answers if isinstance(answer, LinkError)]
             assert any("too many calls; it may make one in" in str(answer) for answer in refused)
-            assert 0 < len(numbers.joinings) <= 160 - len(refused), "what is refused does not reach the cloud"
-            assert 0 < caplog.text.count("makes too many calls") < len(refused), "nor does all of it reach the log"
+            assert 0 < len(numbers.joinings) <= 100 - len(refused), "what is refused does not reach the cloud"
             answer = await enlist(target, "gateway", other, Joining("device", "d1", 1))
             assert not isinstance(answer, Refusal)
 

@@ -28,8 +28,6 @@ _CONNECTIONS: Mapping[Role, int] = {"device": 8, "gateway": 64, "operator": 8}
 """Connections at a time for each name in a certificate. A device needs two: its session, and a request to join."""
 _CALLS_PER_S, _CALLS_AT_ONCE = 2.0, 20.0
 """Sessions, probes and requests to join of each name in a device's certificate. It makes four of them at its start."""
-_LOGGED_PER_S, _LOGGED_AT_ONCE = 1.0, 100.0
-"""Refused calls that get a line in the log: whoever calls all the time must not fill the disk with it."""
 
 
 def caller() -> Caller:
@@ -51,7 +49,6 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
         self._open: dict[int, Counter[str]] = {}
         """Number of open calls by certificate and connection."""
         self._connections = 0
-        self._logged = Allowance(_LOGGED_PER_S, _LOGGED_AT_ONCE, asyncio.get_running_loop().time())
 
     def take_connections(self) -> int:
         """Return the number of connections with a permitted call since the last call of this function."""
@@ -94,8 +91,7 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
             if method in self._rationed:
                 self._check_calls(found)
         except IdentityError as error:
-            if self._logged.refused(asyncio.get_running_loop().time()) == 0.0:
-                log.warning("refused a call from %s: %s", context.peer(), error)
+            log.warning("refused a call from %s: %s", context.peer(), error)
             await context.abort(status, str(error))
         _caller.set(found)
         return self._counted(found)
