@@ -13,33 +13,32 @@ import numpy as np
 import pytest
 from attack import PLAIN, Attack, carry_out
 from attacker import EVIL, Attacker
-from harness import Federation, federation
+from harness import AttackResult, Federation, federation
 
 from async_hfl.core.protocol import messages as m
 from attacks import BY_NAME
 
 WAVES = {
     "conduct": ("every job is dropped", "jobs are accepted and never answered"),
-    "frames": (
-        "updates of guessed jobs",
-        "lists of invented updates",
-        "a flood of signs of life",
-        "a flood of heartbeats",
-        "packet numbers with gaps",
-        "offers of 1 GiB",
-        "offers of which nothing comes",
-        "transfers that break off",
-        "garbage in a session",
-    ),
+    "frames": ("updates of guessed jobs", "lists of invented updates", "offers of 1 GiB", "garbage in a session"),
     "connections": (
         "40 sessions of one certificate",
         "malformed HTTP/2 in TLS",
         "methods with names that are not UTF-8",
+        "a flood of signs of life",
+        "a flood of heartbeats",
+        "packet numbers with gaps",
     ),
-    "calls": ("requests to join, with invented incarnations", "joining over and over", "100 probes of 2 MB at a time"),
+    "calls": (
+        "requests to join, with invented incarnations",
+        "joining over and over",
+        "100 probes of 2 MB at a time",
+        "offers of which nothing comes",
+        "transfers that break off",
+    ),
 }
 """Attacks by the limit that they run into. The later ones join the earlier ones: a device that has used up its calls
-has no session, and would reach no other limit."""
+has no session, and what is refused waits behind a flood, so that it would not reach the other limits."""
 UPDATES = 40
 LOGGED = {"connections": "connections to this node already", "calls": "too many calls", "frames": "is set aside for"}
 """Words of the gateway's log."""
@@ -56,6 +55,10 @@ def noted(honest: Federation, limit: str) -> bool:
     if limit == "conduct":
         return any(one["what"] == "device_given_up" for one in honest.records(honest.gateway, "lifecycle"))
     return LOGGED[limit] in honest.cluster.nodes[honest.gateway].log.read_text(errors="replace")
+
+
+def grown(honest: Federation) -> AttackResult:
+    return honest.result("all at once", "", model_ok=True, attribution_ok=True, honest_share=1.0)
 
 
 @pytest.mark.long
@@ -82,9 +85,8 @@ def test_a_device_that_does_everything_at_once(tmp_path: Path) -> None:
             epochs = honest.epochs()
             await honest.until("the cloud takes an upload", lambda: honest.epochs() > epochs)
             assert honest.harmed() == []
-            result = honest.result("all at once", "", model_ok=True, attribution_ok=True, honest_share=1.0)
-            assert result.rss_mb < 100, result
-            assert result.disk_mb < 100, result
+            await honest.until("the memory of calls and transfers is given back", lambda: grown(honest).rss_mb < 60)
+            assert grown(honest).disk_mb < 300, "honest work alone takes some megabytes a second here"
             model = await honest.final_model()
             assert np.isfinite(model).all()
             assert np.abs(model).max() <= 10.0, "honest updates are between -1 and 1"

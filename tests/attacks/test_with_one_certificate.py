@@ -83,7 +83,6 @@ def test_lists_offers_and_floods(tmp_path: Path) -> None:
         "a flood of signs of life",
         "garbage in a session",
         "methods with names that are not UTF-8",
-        "a flood of heartbeats",
     )
     asyncio.run(survive_all(tmp_path, [BY_NAME[name] for name in names]))
 
