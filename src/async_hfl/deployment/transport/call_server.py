@@ -3,20 +3,43 @@
 grpc.aio decodes the name of a method that is not registered, in the loop that accepts calls. A name that is not UTF-8
 ends that loop, and with it the server: one frame of one peer would be enough. So all methods are registered here, and
 calls of others are cancelled without a look at their name.
+
+This overrides two methods that grpcio does not document. With a release that does not have them, the server is an
+ordinary one, and a warning says so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import grpc
 from grpc._cython import cygrpc
 
+log = logging.getLogger(__name__)
+_KNOWN = "1.85.1"
+"""The release of grpcio with which this was tried."""
+_OVERRIDDEN = ("_make_request_call_future", "_request_call")
 
-class CallServer(grpc.aio._server.Server):  # type: ignore[misc] # grpc has no types
-    """A server of grpc.aio, for handlers that are added by `add_registered_method_handlers`."""
+
+def call_server(interceptors: Sequence[Any], options: Sequence[tuple[str, int]]) -> Any:
+    """Return a server for handlers that are added by `add_registered_method_handlers`."""
+    if all(hasattr(cygrpc.AioServer, name) for name in _OVERRIDDEN):
+        return _CallServer(interceptors, options)
+    log.warning(
+        "grpcio %s differs from %s: one malformed call of a peer can stop this node from accepting others; "
+        "install grpcio==%s",
+        grpc.__version__,
+        _KNOWN,
+        _KNOWN,
+    )
+    return grpc.aio.server(interceptors=tuple(interceptors), options=tuple(options))
+
+
+class _CallServer(grpc.aio._server.Server):  # type: ignore[misc] # grpc has no types
+    """A server of grpc.aio that cancels calls of other methods."""
 
     def __init__(self, interceptors: Sequence[Any], options: Sequence[tuple[str, int]]) -> None:
         self._loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ from async_hfl.deployment.identity.names import Caller
 from async_hfl.deployment.protocol import wire_pb2 as wire
 from async_hfl.deployment.transport import calls, joining
 from async_hfl.deployment.transport.admission import Admission, Admit, Joining, Refusal, Role
-from async_hfl.deployment.transport.call_server import CallServer
+from async_hfl.deployment.transport.call_server import call_server
 from async_hfl.deployment.transport.descriptors import Descriptors
 from async_hfl.deployment.transport.earlier_versions import admission_for_2
 from async_hfl.deployment.transport.limits import PACKAGE
@@ -79,7 +79,7 @@ class Server:
         self._checks = CheckEveryCall(self._credentials, allowed, rationed)
         handshake_s, connections = self._limits.handshake_s, Descriptors.now().connections
         options = calls.options(self._limits.silence_s, server=True, handshake_s=handshake_s, connections=connections)
-        self._server = CallServer((self._checks,), options)
+        self._server = call_server((self._checks,), options)
         methods = {
             calls.SESSION: self._session,
             calls.PUSH: self._push,
