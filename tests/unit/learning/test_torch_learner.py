@@ -252,7 +252,7 @@ def test_a_gpu_that_is_missing_is_an_error(made: Callable[..., TorchLearner]) ->
 
     if torch.cuda.is_available():
         pytest.skip("PyTorch sees a GPU")
-    with pytest.raises(SettingsError, match=r"engine\.torch_device: is cuda, but PyTorch .* leave the setting at auto"):
+    with pytest.raises(SettingsError, match=r"engine\.torch_device: is cuda, but PyTorch .* or use auto"):
         made(device="cuda")
     assert made(device="auto").device == "cpu"
 

@@ -113,9 +113,10 @@ class EngineSection(Section, frozen=True):
     prefetch: Literal["auto", "on", "off"] = "auto"
     """Train jobs before their results are due, while the simulation goes on. On a GPU this makes smaller groups, which
     round differently."""
-    torch_device: Literal["auto", "cpu", "cuda"] = "auto"
-    """The device that trains and evaluates a task in PyTorch. auto: the first GPU that PyTorch sees, else the
-    processor. The other settings of this section are for tasks in JAX."""
+    torch_device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """The device that trains and evaluates a task in PyTorch. cpu: results are the same to the bit in a simulation
+    and a deployment. cuda: the first GPU that PyTorch sees. auto: that GPU if there is one. The other settings of this
+    section are for tasks in JAX."""
 
 
 class EvaluationSection(Section, frozen=True):

@@ -75,7 +75,7 @@ class EngineOptions:
     prefetch: PrefetchChoice = "auto"
     """Training of jobs before their results are due. auto: on a CPU, where no result changes, and if vectors stay on an
     accelerator, where results change by rounding."""
-    torch_device: TorchDevice = "auto"
+    torch_device: TorchDevice = "cpu"
     """The device that trains a task in PyTorch, which has no engine."""
 
 

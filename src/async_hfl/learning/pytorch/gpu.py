@@ -32,7 +32,7 @@ def torch_device(torch: Any, wanted: TorchDevice) -> Any:
         reason = "sees no GPU" if torch.version.cuda or torch.version.hip else "is built for processors only"
         raise SettingsError(
             f"engine.torch_device: is cuda, but PyTorch {torch.__version__} {reason}; check with `nvidia-smi` and "
-            "CUDA_VISIBLE_DEVICES, install PyTorch for CUDA, or leave the setting at auto"
+            "CUDA_VISIBLE_DEVICES, install PyTorch for CUDA, or use auto"
         )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, matrix products may not repeat
     for beginning in _EXPECTED:
