@@ -381,9 +381,10 @@ def test_a_device_with_many_unsettled_updates_sends_several_lists() -> None:
 def test_an_impossible_evaluation_reaches_the_cloud_as_none() -> None:
     stage = Stage()
     stage.begin(0, 0, 1)
+    stage.nodes["g0"].state.evaluations_asked[0] = [1, 2, 3]
     says(stage, "d0", m.EvaluateResult(1, 1e300, 0.0), 1.0)
-    says(stage, "d0", m.EvaluateResult(1, 0.5, nan), 1.0)
-    says(stage, "d0", m.EvaluateResult(1, 0.5, 0.7), 1.0)
+    says(stage, "d0", m.EvaluateResult(2, 0.5, nan), 1.0)
+    says(stage, "d0", m.EvaluateResult(3, 0.5, 0.7), 1.0)
     broken, undefined, whole = stage.waiting("cloud", m.EvaluateResult)
     assert all(isnan(value) for one in (broken, undefined) for value in (one.metric, one.loss))
     assert (whole.metric, whole.loss, whole.device) == (0.5, 0.7, 0)

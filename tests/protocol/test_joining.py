@@ -593,6 +593,26 @@ def test_a_gateway_passes_on_evaluation_requests_and_results() -> None:
     assert sent(effects, m.EvaluateResult) == [(0, m.EvaluateResult(4, 0.75, 0.5, 1))]
 
 
+def test_a_gateway_passes_on_an_evaluation_once_and_only_if_it_was_asked_for() -> None:
+    gateway = new_gateway()
+    gateway.handle(PeerJoined(2.0, device_address(0)))
+    gateway.handle(PeerJoined(2.0, device_address(1)))
+    hears(gateway, m.EvaluateRequest(4, vector(1.0, 1.0), (1,)), 3.0)
+
+    def passed_on(device: int, epoch: int) -> int:
+        return len(
+            sent(
+                gateway.handle(Received(4.0, device_address(device), m.EvaluateResult(epoch, 0.75, 0.5))),
+                m.EvaluateResult,
+            )
+        )
+
+    assert [passed_on(0, 4), passed_on(1, 3), passed_on(1, 4), passed_on(1, 4)] == [0, 0, 1, 0]
+    for epoch in range(5, 105):
+        hears(gateway, m.EvaluateRequest(epoch, vector(1.0, 1.0), (1,)), 5.0)
+    assert [passed_on(1, 5), passed_on(1, 104)] == [0, 1]
+
+
 def test_a_device_evaluates_for_each_gateway_that_asks() -> None:
     device = DeviceNode()
     (evaluate,) = device.handle(Received(1.0, gateway_address(3), m.EvaluateRequest(4, vector(1.0, 1.0))))

@@ -192,6 +192,8 @@ class GatewayState:
     running statistics their values."""
     latest_norms: dict[int, tuple[float, float]] = field(default_factory=dict)
     """The norms of these changes, of the trained part and of running statistics, where they are enough."""
+    evaluations_asked: dict[int, list[int]] = field(default_factory=dict)
+    """By device: the cloud epochs whose model it was asked to evaluate, without those that it has answered."""
 
     def held_updates(self) -> list[HeldUpdate]:
         """Return the updates that have arrived and whose jobs have not ended."""
