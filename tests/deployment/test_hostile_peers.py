@@ -325,20 +325,32 @@ def test_a_peer_that_is_set_aside_loses_its_session_even_if_it_sends_nothing_mor
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("kind", ["packets", "frames"])
+RATIONS = {
+    "packets": (replace(QUICK, packets_at_once=10.0, packets_per_s=0.001), None),
+    "frames": (replace(QUICK, frames_at_once=10.0, frames_per_s=0.001), wire.Frame()),  # of a kind that is not known
+    "heartbeats": (
+        replace(QUICK, heartbeats_at_once=10.0, heartbeat_s=4000.0),
+        wire.Frame(heartbeat=wire.Heartbeat(number=1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RATIONS)
 def test_a_device_is_read_no_faster_than_its_ration_and_others_are_served(tmp_path: Path, kind: str) -> None:
-    few = replace(QUICK, **{f"{kind}_at_once": 10.0, f"{kind}_per_s": 0.001}, silence_s=HANG_GUARD_S)
+    few, frame = RATIONS[kind]
 
     async def story() -> None:
-        async with serving(tmp_path / "s", Numbers(), limits=few) as (server, _, port), rogue(port) as peer:
+        limits = replace(few, silence_s=HANG_GUARD_S)
+        async with serving(tmp_path / "s", Numbers(), limits=limits) as (server, _, port), rogue(port) as peer:
             await peer.join()
             alive = b"".join(packet_codec.encode(Packet(7, 5, 1, m.Alive())))
             for _ in range(10):
-                if kind == "frames":
-                    await peer.say(wire.Frame(heartbeat=wire.Heartbeat(number=1)))
+                if frame is not None:
+                    await peer.say(frame)
                 await peer.say(wire.Frame(packet=alive))
             await until(lambda: len(server.inbox.arrived_) == 10)
-            await peer.say(wire.Frame(heartbeat=wire.Heartbeat(number=2)))
+            if frame is not None:
+                await peer.say(frame)
             for _ in range(10):
                 await peer.say(wire.Frame(packet=alive))
             before = len(server.inbox.arrived_)

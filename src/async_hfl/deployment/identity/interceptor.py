@@ -28,6 +28,8 @@ _CONNECTIONS: Mapping[Role, int] = {"device": 8, "gateway": 64, "operator": 8}
 """Connections at a time for each name in a certificate. A device needs two: its session, and a request to join."""
 _CALLS_PER_S, _CALLS_AT_ONCE = 2.0, 20.0
 """Sessions, probes and requests to join of each name in a device's certificate. It makes four of them at its start."""
+_REFUSED_AFTER_S = 0.5
+"""A caller hears of a refusal after this time: whoever repeats refused calls at once would keep the server busy."""
 
 
 def caller() -> Caller:
@@ -92,6 +94,7 @@ class CheckEveryCall(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc h
                 self._check_calls(found)
         except IdentityError as error:
             log.warning("refused a call from %s: %s", context.peer(), error)
+            await asyncio.sleep(_REFUSED_AFTER_S)
             await context.abort(status, str(error))
         _caller.set(found)
         return self._counted(found)

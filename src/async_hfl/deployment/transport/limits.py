@@ -34,7 +34,9 @@ class Limits:
     """Packets and offers that are read from a device: at a steady rate, and at once."""
     frames_per_s: float = 500.0
     frames_at_once: float = 1000.0
-    """Other frames that are read from a device: heartbeats, and the acknowledgements of chunks."""
+    """Other frames that are read from a device: above all, acknowledgements of chunks."""
+    heartbeats_at_once: float = 40.0
+    """Heartbeats that are read from a device at once; at a steady rate, twice as many as it should send."""
     packets_waiting: int = 4
     """A device is not read while so many of its packets wait in the inbox: they would delay those of others."""
     offers: int = 64

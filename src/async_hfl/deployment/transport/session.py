@@ -72,6 +72,8 @@ class Session:
         conduct, limits = endpoint.conduct, endpoint.limits
         self._packets = conduct.allowance(peer, "packets", limits.packets_per_s, limits.packets_at_once)
         self._others = conduct.allowance(peer, "other frames", limits.frames_per_s, limits.frames_at_once)
+        # A peer sends heartbeats of its own and answers ours.
+        self._heartbeats = conduct.allowance(peer, "heartbeats", 4.0 / heartbeat_s, limits.heartbeats_at_once)
         self.peer_knows = False
         """True if the peer said goodbye, or answered a goodbye."""
 
@@ -166,7 +168,8 @@ class Session:
             if self._served and kind in ("packet", "offer"):
                 await self._restrain()
             elif self._served and self.peer.tier == DEVICE_TIER:
-                await asyncio.sleep(self._others.take(self._endpoint.conduct.clock()))
+                allowance = self._heartbeats if kind == "heartbeat" else self._others
+                await asyncio.sleep(allowance.take(self._endpoint.conduct.clock()))
             self._reads, self._heard_at = True, self._loop.time()
             if kind == "packet":
                 self.receiving.inline(frame.packet)
