@@ -29,7 +29,7 @@ def is_network_file(name: str) -> bool:
 
 
 def ending_hint(kind: str, name: str) -> str:
-    """Return how the name of a file must end, if this looks like a file of another kind; empty otherwise."""
+    """Return the permitted endings, as the rest of an error message, if the name is that of a file; else nothing."""
     return f"; the name of a {kind}'s file ends {_ENDINGS[kind]}" if Path(name).suffix and kind in _ENDINGS else ""
 
 

@@ -45,7 +45,7 @@ def encode(
 ) -> Encoded:
     """Return the encoded vector. Values that are not finite are marked, so that a receiver refuses the vector.
 
-    If all values are finite, `decoded` is given what `decode` will return, for less than that costs.
+    If all values are finite, the values that `decode` would return are written to `decoded`, which costs less.
     """
     scratch = scratch or Scratch()
     encoded, parts = _empty(kind, len(vector), trained)

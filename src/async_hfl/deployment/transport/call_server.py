@@ -2,7 +2,7 @@
 
 grpc.aio decodes the name of a method that is not registered, in the loop that accepts calls. A name that is not UTF-8
 ends that loop, and with it the server: one frame of one peer would be enough. So all methods are registered here, and
-calls of others are cancelled without a look at their name.
+calls of others are cancelled, whatever their names.
 
 This overrides two methods that grpcio does not document. With a release that does not have them, the server is an
 ordinary one, and a warning says so.
